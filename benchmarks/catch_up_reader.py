@@ -13,9 +13,9 @@ from headrace.client import connect
 def main(url: str, scope: str, stream: str) -> None:
     said = False
     with connect(url) as headrace:
-        tail = headrace.admin.stream_cut(scope, stream, at="tail")
+        tail = headrace.admin.stream_cut(scope, stream, at="latest")
         while True:
-            with headrace.reader(scope, stream, start="head", end=tail) as reader:
+            with headrace.reader(scope, stream, start="earliest", end=tail) as reader:
                 while reader.read_batch() is not None:
                     if not said:
                         print("ready", flush=True)

@@ -127,7 +127,7 @@ def write_theirs(controller: str, stream: str, load: AppendLoad, writers: int) -
 def read_ours(kind: str, url: str, stream: str, load: AppendLoad) -> Report:
     """A reader up to the tail. As with the package, what it needs is imported, and the reader is open, before."""
     with connect(url) as headrace:
-        tail = headrace.admin.stream_cut(SCOPE, stream, at="tail")
+        tail = headrace.admin.stream_cut(SCOPE, stream, at="latest")
         arrow_assembler()
         with headrace.reader(SCOPE, stream, end=tail) as reader:
             return timed(lambda: _check(load, _READS[kind](reader)))

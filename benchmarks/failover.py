@@ -173,7 +173,7 @@ def _write(headrace: Headrace, stream: str, settings: FailoverSettings) -> list[
 def _check(headrace: Headrace, stream: str, settings: FailoverSettings) -> None:
     """Raises WrongResultError unless every event is there once, in its place."""
     headrace.admin.seal_stream(SCOPE, stream)
-    with headrace.reader(SCOPE, stream, start="head") as reader:
+    with headrace.reader(SCOPE, stream, start="earliest") as reader:
         found = [int.from_bytes(each.event[:8], "big") for each in reader]
     if found != list(range(_event_count(settings))):
         raise WrongResultError(f"{len(found)} events of {_event_count(settings)} are in the stream, or not in order")

@@ -112,7 +112,7 @@ def write_stream(headrace: Headrace, workload: Workload) -> None:
             keys = pa.array(np.arange(len(events)) % 1000).cast(pa.string())
             writer.write_many(events, keys)
         writer.flush()
-    tail = headrace.admin.stream_cut(SCOPE, workload.stream, at="tail")
+    tail = headrace.admin.stream_cut(SCOPE, workload.stream, at="latest")
     deadline_s = time.monotonic() + STORED_WITHIN_S
     for segment_id, length in tail.offsets.items():
         while not _is_stored(headrace, workload.stream, segment_id, length):
@@ -240,7 +240,7 @@ def measure_task(results: Results, where: dict[str, str], workload: Workload) ->
     from headrace.spark import HeadraceDataSource
 
     with connect(where["controller"]) as headrace:
-        head = headrace.admin.stream_cut(SCOPE, workload.stream, at="head")
+        head = headrace.admin.stream_cut(SCOPE, workload.stream, at="earliest")
         ends = dict.fromkeys(head.offsets, workload.load.event_bytes + 8)
         end = stream_cut_text(StreamCut.of(SCOPE, workload.stream, ends))
     options = where | {"stream": workload.stream, "end_stream_cut": end}

@@ -84,7 +84,7 @@ class SinkRounds:
     def _check(self, target: str, stream: str) -> None:
         """Raises WrongResultError unless the copy has as many events as the stream, which are all of one size."""
         lengths = [
-            sum(self._headrace.admin.stream_cut(SCOPE, name, at="tail").offsets.values()) for name in (target, stream)
+            sum(self._headrace.admin.stream_cut(SCOPE, name, at="latest").offsets.values()) for name in (target, stream)
         ]
         if lengths[0] != lengths[1]:
             raise WrongResultError(f"the copy of {stream} has {lengths[0]} bytes instead of {lengths[1]}")

@@ -17,7 +17,7 @@ from headrace.client import connect
 
 def main(url: str, scope: str, stream: str, events: int) -> None:
     taken_ns: list[int] = []
-    with connect(url) as headrace, headrace.reader(scope, stream, start="tail") as reader:
+    with connect(url) as headrace, headrace.reader(scope, stream, start="latest") as reader:
         reader.read_batch(timeout_s=0)
         print("ready", flush=True)
         while len(taken_ns) < events and (batch := reader.read_batch()) is not None:

@@ -186,9 +186,9 @@ def _helper_process(module: str, *arguments: str) -> Iterator[subprocess.Popen[s
 
 def catch_up_from_store(headrace: Headrace, stream: str, load: AppendLoad) -> Throughput:
     """Reads the stream from head to tail through the segment store, parsed into events."""
-    tail = headrace.admin.stream_cut(SCOPE, stream, at="tail")
+    tail = headrace.admin.stream_cut(SCOPE, stream, at="latest")
     count = 0
-    with headrace.reader(SCOPE, stream, start="head", end=tail) as reader:
+    with headrace.reader(SCOPE, stream, start="earliest", end=tail) as reader:
         started_s = time.perf_counter()
         while (batch := reader.read_batch()) is not None:
             count += len(batch.events)
@@ -201,7 +201,7 @@ def catch_up_from_store(headrace: Headrace, stream: str, load: AppendLoad) -> Th
 def await_tier2(headrace: Headrace, stream: str, settings: Settings) -> float:
     """Seconds until everything in the stream now is in tier 2, as far as some of its segments tell."""
     started_s = time.perf_counter()
-    lengths = headrace.admin.stream_cut(SCOPE, stream, at="tail").offsets
+    lengths = headrace.admin.stream_cut(SCOPE, stream, at="latest").offsets
     for segment_id, length in islice(lengths.items(), SEGMENTS_ASKED_MAX):
         stored = 0
         while stored < length:
@@ -216,7 +216,7 @@ def await_tier2(headrace: Headrace, stream: str, settings: Settings) -> float:
 
 def catch_up_from_s3(headrace: Headrace, stream: str, load: AppendLoad, settings: Settings) -> Throughput:
     """Asks the controller for links and reads the chunks straight from S3, as Spark does; bytes are not parsed."""
-    lengths = headrace.admin.stream_cut(SCOPE, stream, at="tail").offsets
+    lengths = headrace.admin.stream_cut(SCOPE, stream, at="latest").offsets
     started_s = time.perf_counter()
     with httpx.Client() as http, ThreadPoolExecutor(settings.history_threads) as threads:
 

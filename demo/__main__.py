@@ -86,7 +86,7 @@ class Demo:
             self._write(headrace, flights)
             print(f"  4 segments: {_ranges(headrace)}")
             draw_key_space(headrace, ScopedName(SCOPE, STREAM), self.directory / "key-space.svg")
-        tail = headrace.admin.stream_cut(SCOPE, STREAM, at="tail")
+        tail = headrace.admin.stream_cut(SCOPE, STREAM, at="latest")
         with self.phase("order", "Reading it all back and comparing, key by key, with what was written"):
             self._check_order(headrace, tail)
         with self.phase("spark", "Analysing it with Spark (glue_jobs/flight_delays.py, a streaming query)"):
@@ -131,7 +131,7 @@ class Demo:
     def _check_order(self, headrace: Headrace, tail: StreamCut) -> None:
         read, events = KeyedDigest(), 0
         segments: set[int] = set()
-        with headrace.reader(SCOPE, STREAM, start="head", end=tail) as reader:
+        with headrace.reader(SCOPE, STREAM, start="earliest", end=tail) as reader:
             for event in reader:
                 flight = json.loads(event.event)
                 read.add(flight["tailnum"] or flight["carrier"], event.event)
@@ -201,7 +201,7 @@ def _raise_captured() -> None:
 
 
 def _scale_to_four(headrace: Headrace) -> None:
-    segments = headrace.admin.segments(SCOPE, STREAM, at="tail")
+    segments = headrace.admin.segments(SCOPE, STREAM, at="latest")
     ranges = []
     for segment in segments:
         middle = (segment.key_range.low + segment.key_range.high) / 2
@@ -216,7 +216,7 @@ def _progress(total: int) -> tqdm[Never]:
 
 
 def _ranges(headrace: Headrace) -> str:
-    segments = headrace.admin.segments(SCOPE, STREAM, at="tail")
+    segments = headrace.admin.segments(SCOPE, STREAM, at="latest")
     return ", ".join(f"[{segment.key_range.low:g}, {segment.key_range.high:g})" for segment in segments)
 
 

@@ -39,7 +39,7 @@ class ReaderUser:
         """Read from a position to the end of the stream, or to a cut. Return the events."""
         position = start
         while True:
-            opened = await self._client.reader(SCOPE, self._stream, position or "head", end, self._options)
+            opened = await self._client.reader(SCOPE, self._stream, position or "earliest", end, self._options)
             self._newest_us = 0
             async with opened:
                 form = self._random.choice((self._batches, self._batches, self._events, self._columns))

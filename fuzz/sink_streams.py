@@ -111,10 +111,10 @@ class CopiedStreams:
 
     def _numbers(self) -> list[int]:
         try:
-            tail = self._client.admin.stream_cut(self._scope, "out", at="tail")
+            tail = self._client.admin.stream_cut(self._scope, "out", at="latest")
         except NotFoundError:
             return []
-        with self._client.reader(self._scope, "out", start="head", end=tail) as reader:
+        with self._client.reader(self._scope, "out", start="earliest", end=tail) as reader:
             return [int(read.event) for read in reader]
 
     def _scale(self, stream: str, seal: list[int], ranges: list[tuple[float, float]]) -> None:

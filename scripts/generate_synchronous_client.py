@@ -27,6 +27,9 @@ PACKAGE = "headrace.client"
 HAND_WRITTEN = "synchronous.synchronous_bases"
 """The module with the base classes."""
 
+_SPECIAL = ("__aenter__", "__aexit__", "__repr__")
+"""Special methods that have a synchronous form."""
+
 _CLASSES_IN_TEXT = re.compile(r"\bAsync([A-Z]\w*)")
 _EXIT = "kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None"
 
@@ -179,7 +182,9 @@ def _class_text(node: ast.ClassDef, base: str | None, left_out: set[str] | froze
         used.add(kind)
         lines.append(f"        self.{attribute} = {_synchronous(kind)}(thread, core.{attribute})")
     for member in members:
-        if member.name in left_out or (member.name.startswith("_") and member.name not in ("__aenter__", "__aexit__")):
+        if member.name in left_out or (
+            member.name.startswith("_") and member.name not in ("__aenter__", "__aexit__", "__repr__")
+        ):
             continue
         text, names = _member_text(f"{name}{parameters}", member, closes=closes)
         lines += ["", *text]
@@ -193,6 +198,9 @@ def _member_text(
     """One method or property, and the names that its signature uses."""
     guard = ["        if not self.closed:"] if closes else []
     deeper = "    " if closes else ""
+    if member.name == "__repr__":
+        text = 'repr(self._core).replace("<Async", "<", 1)'
+        return ["    def __repr__(self) -> str:", f"        return {text}"], set()
     if member.name == "__aenter__":
         return [f"    def __enter__(self) -> {kind}:", "        return self"], set()
     if member.name == "__aexit__":

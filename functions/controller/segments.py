@@ -17,14 +17,20 @@ from headrace.model.errors import InvalidRequestError
 
 api = HttpApi()
 
-At = Annotated[str | None, QueryParameter("head, tail (default), or a time in milliseconds since 1970")]
+At = Annotated[
+    str | None,
+    QueryParameter("earliest, latest (default; head and tail are old words), or a time in milliseconds since 1970"),
+]
 OfEpoch = Annotated[
     Annotated[int, Meta(ge=0, lt=1 << 31)] | None, QueryParameter("Number of an epoch, instead of `at`")
 ]
 AsRecorded = Annotated[
     bool, QueryParameter("Also of a segment that is truncated: for readers and writers that were in it", "asRecorded")
 ]
-CutAt = Annotated[Literal["head", "tail"], QueryParameter("Which end of the stream")]
+CutAt = Annotated[
+    Literal["earliest", "latest", "head", "tail"],
+    QueryParameter("Which end of the stream. `head` and `tail` are the old words"),
+]
 
 _SEGMENTS = "/v1/scopes/<scope>/streams/<stream>/segments"
 
@@ -35,13 +41,13 @@ def list_segments(scope: ScopeName, stream: StreamName, at: At = None, epoch: Of
         raise InvalidRequestError("ask for the segments at a point or of an epoch, not for both")
     if epoch is not None:
         return wiring.segment_service().segments_of_epoch(scope, stream, epoch)
-    return _segments_at(scope, stream, at or "tail")
+    return _segments_at(scope, stream, at or "latest")
 
 
 def _segments_at(scope: str, stream: str, at: str) -> EpochSegments:
-    if at == "head":
+    if at in ("earliest", "head"):
         return wiring.segment_service().segments_at_head(scope, stream)
-    if at == "tail":
+    if at in ("latest", "tail"):
         return wiring.segment_service().segments_at_tail(scope, stream)
     return wiring.segment_service().segments_at_time(scope, stream, decimal(at, "point of a stream", TIME_MS_MAX))
 
@@ -73,8 +79,10 @@ def trust() -> TrustView:
 
 
 @api.route("GET", "/v1/scopes/<scope>/streams/<stream>/stream-cut", summary="The cut at an end", tag="Segments")
-def stream_cut(scope: ScopeName, stream: StreamName, at: CutAt = "tail") -> StreamCutView:
-    return StreamCutView.of(wiring.segment_service().stream_cut(scope, stream, at))
+def stream_cut(scope: ScopeName, stream: StreamName, at: CutAt = "latest") -> StreamCutView:
+    return StreamCutView.of(
+        wiring.segment_service().stream_cut(scope, stream, "head" if at in ("earliest", "head") else "tail")
+    )
 
 
 handler = lambda_handler(api)

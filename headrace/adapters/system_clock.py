@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
+
+from headrace.codec.places import LocalZone
 
 
 class SystemClock:
@@ -13,3 +16,8 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+
+def local_now() -> datetime:
+    """Now, in the time zone of this machine."""
+    return datetime.now(LocalZone())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
@@ -15,15 +14,14 @@ from headrace.cli import event_write
 from headrace.cli.actions import action, new_app
 from headrace.cli.event_input import LENGTH
 from headrace.cli.outcome import cell
-from headrace.cli.parameters import ScopedName, StreamName, positive
+from headrace.cli.parameters import StreamName, positive
 from headrace.cli.quantities import count_text
 from headrace.cli.session import Session
-from headrace.cli.times import POINT_HELP, Point, point
-from headrace.model.stream_cuts import StreamCut
+from headrace.cli.times import client_place, place
+from headrace.codec.places import PLACE_HELP, ParsedPlace
 
 if TYPE_CHECKING:
     from headrace.client import EventRead, ReaderOptions
-    from headrace.client.reading.event_reader import Start
 
 # How `headrace event read` prints an event.
 #
@@ -85,11 +83,11 @@ def read(
     start: Annotated[
         Any,
         typer.Option(
-            "--from", parser=point, metavar="POINT", help=f"{POINT_HELP} (default: earliest; with --follow: latest)"
+            "--from", parser=place, metavar="PLACE", help=f"{PLACE_HELP} (default: earliest; with --follow: latest)"
         ),
     ] = None,
     end: Annotated[
-        Any, typer.Option("--to", parser=point, metavar="POINT", help="where to stop (default: latest)")
+        Any, typer.Option("--to", parser=place, metavar="PLACE", help="where to stop (default: latest)")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="wait for new events, until Ctrl-C")] = False,
     count: Annotated[int | None, typer.Option(parser=positive, metavar="N", help="stop after N events")] = None,
@@ -115,11 +113,12 @@ def read(
     chosen = form or ("json" if session.json else "text")
     if chosen == "raw" and session.is_terminal:
         raise typer.BadParameter("raw bytes are not for a terminal: redirect the output to a file or a pipe")
-    first: Point = start if start is not None else "tail" if follow else "head"
+    first: ParsedPlace = start if start is not None else "latest" if follow else "earliest"
     show = printer(chosen, session.output)
     printed = 0
     try:
-        starting, ending = _start(session, stream, first), _end(session, stream, end, follow)
+        starting = client_place(stream, first)
+        ending = None if follow else client_place(stream, end or "latest")
         with session.client.reader(*stream, start=starting, end=ending, options=_options(order)) as reader:
             for event in reader:
                 show(event)
@@ -137,19 +136,3 @@ def _options(order: Order) -> ReaderOptions:
     from headrace.client import ReaderOptions, ReadOrder
 
     return ReaderOptions(order=ReadOrder(order))
-
-
-def _start(session: Session, stream: ScopedName, first: Point) -> Start:
-    if isinstance(first, datetime):
-        return session.client.stream_cut_at(*stream, first)
-    return StreamCut.of(*stream, first) if isinstance(first, dict) else first
-
-
-def _end(session: Session, stream: ScopedName, last: Point | None, follow: bool) -> StreamCut | None:
-    if follow:
-        return None
-    if isinstance(last, datetime):
-        return session.client.stream_cut_at(*stream, last)
-    if isinstance(last, dict):
-        return StreamCut.of(*stream, last)
-    return session.client.admin.stream_cut(*stream, at=last or "tail")

@@ -14,7 +14,7 @@ from io import BufferedIOBase
 from typing import Any, Literal, NamedTuple
 
 from headrace.cli.standard_streams import unreadable
-from headrace.cli.times import Tell, tell_nothing
+from headrace.codec.places import Tell, tell_nothing
 from headrace.codec.strict_json import RefusedJsonError, has_half_pairs, parse_json, text_of
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE

@@ -19,16 +19,16 @@ from headrace.cli.parameters import (
     ScopeName,
     checked,
     number,
-    parse_cut,
     parse_scoped_name,
     positive,
     rollover_size_option,
     scoped_name,
-    segment_text,
 )
 from headrace.cli.quantities import duration_text, rate_text, size_text
 from headrace.cli.session import Session
+from headrace.cli.times import local_place
 from headrace.cli.watching import INTERVAL_S_DEFAULT, Interval, Times, watch
+from headrace.codec.places import TIME_HELP, ParsedPlace, parse_cut, segment_text
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.names import StreamSegmentName
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
@@ -40,7 +40,11 @@ if TYPE_CHECKING:
 
 app = new_app()
 
-ResetTo = Literal["start", "checkpoint", "head", "tail"]
+
+def _reset_place(text: str) -> ParsedPlace | Literal["start", "checkpoint"]:
+    word = text.lower()
+    return local_place(text) if word not in ("start", "checkpoint") else "start" if word == "start" else "checkpoint"
+
 
 _MODES = {mode.value.lower().replace("_", "-"): mode for mode in RetentionMode}
 
@@ -181,13 +185,20 @@ def update(
 @action(
     app,
     "reset",
-    examples=["headrace group reset shop/billing", "headrace group reset shop/billing --to checkpoint"],
+    examples=["headrace group reset shop/billing", "headrace group reset shop/billing --to -1h"],
 )
 def reset(
     session: Session,
     group: GroupName,
     to: Annotated[
-        ResetTo, typer.Option(help="where the group begins again (default: its start cuts)", show_default=False)
+        Any,
+        typer.Option(
+            parser=checked(_reset_place),
+            metavar="PLACE",
+            help="where the group begins again: start (its start cuts), checkpoint, earliest, latest, or a time "
+            f"({TIME_HELP}) (default start)",
+            show_default=False,
+        ),
     ] = "start",
     record_only: Annotated[
         bool,
@@ -204,6 +215,10 @@ def reset(
     the segment stores must be reachable. For a group that no reader has joined, and with --record-only, only the
     controller's record changes. That moves the group to its start cuts and increments its generation.
     """
+    if isinstance(to, dict):
+        raise typer.BadParameter(
+            "--to is not a stream cut, since a group may have several streams: see group update --start"
+        )
     if no_wait and not record_only:
         raise InvalidRequestError("--no-wait needs --record-only: readers begin again after the record has changed")
     if record_only and to != "start":

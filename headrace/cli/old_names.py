@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headrace.cli.parameters import parse_segment, segment_text
+from headrace.codec.places import parse_segment, segment_text
 from headrace.model.errors import InvalidRequestError
 
 SHARED_WITH_VALUE = frozenset({"--url", "--auth", "--retry-s"})
@@ -27,8 +27,14 @@ COMMANDS: Mapping[tuple[str, ...], Renamed] = {
 }
 """Old commands by their words."""
 
-OPTIONS: Mapping[tuple[str, str], Mapping[str, str]] = {("event", "read"): {"--start": "--from"}}
+OPTIONS: Mapping[tuple[str, str], Mapping[str, str]] = {
+    ("event", "read"): {"--start": "--from"},
+    ("stream", "cut"): {"--time": "--at"},
+}
 """Old options of commands that keep their names."""
+
+_TIMES = frozenset({"--time"})
+"""Old options whose values were times, where `10:05` never was a stream cut."""
 
 LISTS: Mapping[tuple[str, str], tuple[str, ...]] = {("stream", "scale"): ("--seal", "--range")}
 """Options whose values were separate words, and are one word with commas now."""
@@ -80,8 +86,8 @@ def _with_options(arguments: list[str], after: int, options: Mapping[str, str]) 
         name, equals, value = arguments[index].partition("=")
         if name not in options:
             continue
-        changed[index] = options[name] + equals + _cut_with_epochs(value)
-        if not equals and index + 1 < len(arguments):
+        changed[index] = options[name] + equals + (value if name in _TIMES else _cut_with_epochs(value))
+        if name not in _TIMES and not equals and index + 1 < len(arguments):
             changed[index + 1] = _cut_with_epochs(arguments[index + 1])
         notices.append(_notice(name, options[name]))
     return changed, notices

@@ -9,14 +9,12 @@ import typer
 
 from headrace.cli import name_completion
 from headrace.cli.quantities import parse_size
-from headrace.codec.stream_cut_text import parse_stream_cut_text
+from headrace.codec.places import parse_cut, parse_number, parse_segment
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_known_name
-from headrace.model.segments import KeyRange, segment_epoch, segment_id, segment_number
-from headrace.model.stream_cuts import END_OF_SEGMENT
+from headrace.model.segments import KeyRange
 
 T = TypeVar("T")
-INT64_MAX = (1 << 63) - 1
 CUT_HELP = "SEGMENT:OFFSET,... or the text of a stream cut"
 
 
@@ -54,13 +52,6 @@ def parse_scoped_name(text: str) -> ScopedName:
     return ScopedName(check_known_name("scope", scope), check_known_name("stream", name))
 
 
-def parse_number(text: str) -> int:
-    """Accepts only ASCII digits: `int` also accepts blanks, underscores and the digits of other scripts."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= INT64_MAX):
-        raise InvalidRequestError(f"{text[:100]!a} is not a number from 0 to {INT64_MAX}")
-    return int(text)
-
-
 def parse_positive(text: str) -> int:
     found = parse_number(text)
     if found < 1:
@@ -78,17 +69,6 @@ def parse_seconds(text: str) -> float:
     return number
 
 
-def parse_segment(text: str) -> int:
-    """Parses `NUMBER@EPOCH`, as tables show a segment, or the id, as JSON has it."""
-    number, at, epoch = text.partition("@")
-    return segment_id(parse_number(epoch), parse_number(number)) if at else parse_number(text)
-
-
-def segment_text(identifier: int) -> str:
-    """A segment for people: its number and the epoch in which it began."""
-    return f"{segment_number(identifier)}@{segment_epoch(identifier)}"
-
-
 def parse_key_range(text: str) -> KeyRange:
     low, _, high = text.partition(":")
     try:
@@ -97,23 +77,6 @@ def parse_key_range(text: str) -> KeyRange:
         raise InvalidRequestError(
             f"{text[:100]!a} is not a key range: expected LOW:HIGH, for example 0.25:0.5"
         ) from None
-
-
-def parse_cut(text: str) -> dict[int, int]:
-    """Parses `SEGMENT:OFFSET,...`, or the text form that Pravega's clients and `headrace stream cut` return.
-
-    The offset -1 is the end of a sealed segment.
-    """
-    if ":" not in text:
-        return parse_stream_cut_text(text).offsets
-    pairs = [pair.partition(":") for pair in text.split(",")]
-    offsets = {
-        parse_segment(segment): END_OF_SEGMENT if offset == str(END_OF_SEGMENT) else parse_number(offset)
-        for segment, _, offset in pairs
-    }
-    if len(offsets) != len(pairs):
-        raise InvalidRequestError("the stream cut names a segment twice")
-    return offsets
 
 
 def _all_of(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,6 @@ from headrace.api.streams import ScaleProgress
 from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, state_text
 from headrace.cli.parameters import (
-    INT64_MAX,
     FromCut,
     NoWait,
     ScopedName,
@@ -24,10 +23,10 @@ from headrace.cli.parameters import (
     checked,
     number,
     positive,
-    segment_text,
 )
 from headrace.cli.session import Session
-from headrace.cli.times import POINT_HELP, Point, local_point, parse_time_ms
+from headrace.cli.times import local_place
+from headrace.codec.places import INT64_MAX, PLACE_HELP, ParsedPlace, parse_time_ms, segment_text
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.scaling import MERGED_MIN, SPLITS_MIN, joined_range, split_at, split_range
@@ -91,9 +90,9 @@ def scale_outcome(progress: ScaleProgress) -> Outcome:
     return Outcome(document, text=f"scale to epoch {progress.epoch}: {state_text(progress.status)}{ending}")
 
 
-def _point(text: str) -> Point | int:
-    """A point as of `event read`, or a time in milliseconds since 1970."""
-    return parse_time_ms(text) if text.isdecimal() else local_point(text)
+def _place(text: str) -> ParsedPlace | int:
+    """A place as of `event read`, or a time in milliseconds since 1970."""
+    return parse_time_ms(text) if text.isdecimal() else local_place(text)
 
 
 @action(
@@ -111,9 +110,9 @@ def list_(
     at: Annotated[
         Any,
         typer.Option(
-            parser=checked(_point),
-            metavar="POINT",
-            help=f"{POINT_HELP}, or milliseconds since 1970 (default latest)",
+            parser=checked(_place),
+            metavar="PLACE",
+            help=f"{PLACE_HELP}, or milliseconds since 1970 (default latest)",
         ),
     ] = None,
     epoch: Annotated[int | None, typer.Option(parser=number, metavar="EPOCH", help="the segments of an epoch")] = None,
@@ -125,8 +124,7 @@ def list_(
         return _of_cut(session, stream, at)
     if isinstance(at, datetime):
         at = int(at.timestamp() * 1000)
-    point: Literal["head", "tail"] | int = "tail" if at is None else at
-    found = session.client.admin.epoch_segments(*stream, at=point, epoch=epoch)
+    found = session.client.admin.epoch_segments(*stream, at="latest" if at is None else at, epoch=epoch)
     document = {
         "epoch": found.epoch,
         "sealed": found.sealed,

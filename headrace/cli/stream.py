@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -23,13 +22,13 @@ from headrace.cli.parameters import (
     number,
     positive,
     rollover_size_option,
-    segment_text,
     segments,
 )
 from headrace.cli.quantities import count_text, retention_text, scaling_text, size_text
 from headrace.cli.segment import scale_outcome, segment_document
 from headrace.cli.session import Session
-from headrace.cli.times import TIME_HELP, milliseconds, moment
+from headrace.cli.times import client_place, milliseconds, place
+from headrace.codec.places import PLACE_HELP, segment_text
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.log_classes import LogClass
@@ -453,21 +452,15 @@ def _flat(parts: list[Any] | None) -> list[Any]:
 @action(
     app,
     "cut",
-    examples=["headrace stream cut shop/orders --at head", "headrace stream cut shop/orders --time 10:05"],
+    examples=["headrace stream cut shop/orders --at earliest", "headrace stream cut shop/orders --at 10:05"],
 )
 def cut(
     session: Session,
     stream: StreamName,
-    at: Annotated[Literal["head", "tail"], typer.Option(help="an end of the stream")] = "tail",
-    time: Annotated[
-        datetime | None, typer.Option(parser=moment, metavar="TIME", help=f"the cut at a time: {TIME_HELP}")
-    ] = None,
+    at: Annotated[Any, typer.Option(parser=place, metavar="PLACE", help=f"{PLACE_HELP} (default latest)")] = None,
 ) -> Outcome:
-    """Show the stream cut at the head, the tail or a time."""
-    if time is not None:
-        found = session.client.stream_cut_at(*stream, time)
-    else:
-        found = session.client.admin.stream_cut(*stream, at=at)
+    """Show the stream cut at a place of a stream."""
+    found = session.client.stream_cut_at(*stream, client_place(stream, at or "latest"))
     rows = [(segment_text(segment), offset) for segment, offset in found.positions]
     return Outcome(cut_document(found), ("SEGMENT", "OFFSET"), rows)
 

@@ -12,11 +12,12 @@ from headrace.api.retention import SubscriberView
 from headrace.api.segments import EpochSegments
 from headrace.cli.actions import action
 from headrace.cli.outcome import Outcome, Section, state_text, time_text
-from headrace.cli.parameters import ScopedName, StreamName, seconds, segment_text
+from headrace.cli.parameters import ScopedName, StreamName, seconds
 from headrace.cli.quantities import duration_text, rate_text, scaling_text, size_text
 from headrace.cli.retention import retention_details, retention_document
 from headrace.cli.session import Session
 from headrace.cli.transaction import transaction_document
+from headrace.codec.places import segment_text
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError
 from headrace.model.segments import KeyRange
 from headrace.model.stream_cuts import StreamCut

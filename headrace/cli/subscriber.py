@@ -9,8 +9,9 @@ import typer
 from headrace.api.retention import SubscriberView
 from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, time_text
-from headrace.cli.parameters import CUT_HELP, CutArgument, StreamName, checked, cut, number, segment_text
+from headrace.cli.parameters import CUT_HELP, CutArgument, StreamName, checked, cut, number
 from headrace.cli.session import Session
+from headrace.codec.places import segment_text
 from headrace.model.subscribers import check_subscriber_name
 
 app = new_app()

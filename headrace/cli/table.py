@@ -9,15 +9,7 @@ import typer
 from headrace.api.key_value_tables import TableView
 from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, state_text, time_text
-from headrace.cli.parameters import (
-    NoWait,
-    ScopeName,
-    SegmentId,
-    TableName,
-    number,
-    positive,
-    rollover_size_option,
-)
+from headrace.cli.parameters import NoWait, ScopeName, SegmentId, TableName, number, positive, rollover_size_option
 from headrace.cli.segment import (
     SEGMENT_COLUMNS,
     endpoint_details,

@@ -1,191 +1,34 @@
-"""Points of a stream as people name them: a time of day, a date, a time before now, a stream cut, an end."""
+"""Places and times of options, by the clock and the time zone of this machine."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
-from typing import Literal
+from datetime import datetime
 
-from headrace.cli.parameters import checked, parse_cut, parse_number
+from headrace.adapters.system_clock import local_now
+from headrace.cli.parameters import ScopedName, checked
 from headrace.cli.standard_streams import print_message
-from headrace.model.errors import InvalidRequestError
-from headrace.model.limits import EVENT_TIME_MS_MIN
-
-# The time zone of this machine, with its changes to and from summer time.
-
-Tell = Callable[[str], object]
-"""Takes a sentence for the user."""
+from headrace.codec.places import ParsedPlace, parse_place, parse_time, parse_time_ms
+from headrace.model.stream_cuts import StreamCut
 
 
-def tell_nothing(_: str) -> None:
-    """For callers that have no user."""
+def local_place(text: str) -> ParsedPlace:
+    """Parses a place with the clock and the time zone of this machine."""
+    return parse_place(text, local_now(), _tell)
 
 
-class LocalZone(tzinfo):
-    """The zone of this machine, for any date.
-
-    `datetime.now().astimezone()` has only the difference to UTC of this moment, which is wrong on the other side of a
-    change to or from summer time.
-    """
-
-    def utcoffset(self, dt: datetime | None) -> timedelta | None:
-        return None if dt is None else dt.replace(tzinfo=None).astimezone().utcoffset()
-
-    def dst(self, dt: datetime | None) -> timedelta | None:
-        return None
-
-    def tzname(self, dt: datetime | None) -> str | None:
-        return None if dt is None else dt.replace(tzinfo=None).astimezone().tzname()
-
-    def fromutc(self, dt: datetime) -> datetime:
-        utc = dt.replace(tzinfo=UTC)
-        local = utc.astimezone().replace(tzinfo=None)
-        is_second = local.astimezone(UTC) != utc  # clocks that are set back show an hour twice
-        return local.replace(tzinfo=self, fold=int(is_second))
-
-
-def local_now() -> datetime:
-    """Now, in the time zone of this machine."""
-    return datetime.now(LocalZone())
-
-
-def moment_of(local: datetime, zone: tzinfo | None, tell: Tell) -> datetime:
-    """The moment, in UTC, at which clocks of `zone` show `local`, which has no zone of its own.
-
-    Clocks that are set back show an hour twice: the first one is taken. Clocks that are set forward leave out an hour:
-    a time in it is taken as if they were set later. `tell` gets a sentence in both cases.
-
-    Raises:
-        OverflowError, ValueError: a time that no calendar has.
-    """
-    first, second = (local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-    if first < second:
-        tell(
-            f"clocks showed {local} twice: the first time is taken, {_with_offset(local, first)}; the second is "
-            f"{_with_offset(local, second)}"
-        )
-    elif first > second:
-        tell(f"clocks were set forward and never showed {local}: {_with_offset(local, first)} is taken")
-    return first
-
-
-def _with_offset(local: datetime, moment: datetime) -> str:
-    """`local` with its difference to UTC, so that it can be written on a command line without doubt."""
-    return local.replace(tzinfo=timezone(local - moment.replace(tzinfo=None))).isoformat()
-
-
-TIME_HELP = "10:05, 2026-11-23T10:05:30Z, -5m"
-POINT_HELP = f"earliest, latest, a time ({TIME_HELP}), or a stream cut"
-
-End = Literal["head", "tail"]
-Point = End | datetime | dict[int, int]
-"""An end of the stream, a time with its time zone, or the offsets of a stream cut by segment id."""
-
-_ENDS: dict[str, End] = {"earliest": "head", "head": "head", "latest": "tail", "tail": "tail"}
-_TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?", re.ASCII)
-_BEFORE = re.compile(r"-(?=\d)(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s)?(?:(\d{1,9})ms)?", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-
-
-def parse_point(text: str, now: datetime, tell: Tell = tell_nothing) -> Point:
-    """Parses an end, a time or a stream cut.
-
-    `10:05` is a time of day. A stream cut of one segment with a plain id is written as the tables show it: `10@0:05`.
-
-    Raises:
-        InvalidRequestError: it is something else.
-    """
-    end = _ENDS.get(text.lower())
-    if end is not None:
-        return end
-    found = _time(text, now, tell)
-    if found is not None:
-        return found
-    try:
-        return parse_cut(text)
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"{text[:100]!a} is not {POINT_HELP}") from error
-
-
-def parse_time(text: str, now: datetime, tell: Tell = tell_nothing) -> datetime:
-    """Parses a time; the result is in UTC. Without a time zone it has the one of `now`, with its summer time.
-
-    A time of day is the last such time before now: `23:50` shortly after midnight is yesterday's. `tell` gets a
-    sentence if clocks showed the time twice or never.
-
-    Raises:
-        InvalidRequestError: it is not a time, or no calendar has it.
-    """
-    found = _time(text, now, tell)
-    if found is None:
-        raise InvalidRequestError(f"{text[:100]!a} is not a time: expected for example {TIME_HELP}")
-    return found
-
-
-def local_point(text: str) -> Point:
-    """Parses a point with the clock and the time zone of this machine."""
-    return parse_point(text, local_now(), _tell)
-
-
-def parse_time_ms(text: str) -> int:
-    """Parses a time in milliseconds since 1970. Small numbers, such as 0, are before all events.
-
-    Raises:
-        InvalidRequestError: it is not a number, or one that is a time of today only in seconds.
-    """
-    time_ms = parse_number(text)
-    if time_ms < EVENT_TIME_MS_MIN <= time_ms * 1000:
-        raise InvalidRequestError(
-            f"{text} is a time before 2001, since such times are in milliseconds. If it is in seconds, append three "
-            f"zeros: {text}000"
-        )
-    return time_ms
+def client_place(stream: ScopedName, parsed: ParsedPlace) -> str | datetime | StreamCut:
+    """A parsed place as the client takes it."""
+    return StreamCut.of(*stream, parsed) if isinstance(parsed, dict) else parsed
 
 
 def _local_time(text: str) -> datetime:
     return parse_time(text, local_now(), _tell)
 
 
-point = checked(local_point)
+place = checked(local_place)
 moment = checked(_local_time)
 milliseconds = checked(parse_time_ms)
 
 
 def _tell(sentence: str) -> None:
     print_message(f"headrace: {sentence}")
-
-
-def _time(text: str, now: datetime, tell: Tell) -> datetime | None:
-    try:
-        return _time_of_day(text, now, tell) or _time_before(text, now) or _date(text, now, tell)
-    except (ValueError, OverflowError) as error:
-        raise InvalidRequestError(f"{text[:100]!a} is not a time: {error}") from error
-
-
-def _time_of_day(text: str, now: datetime, tell: Tell) -> datetime | None:
-    found = _TIME_OF_DAY.fullmatch(text)
-    if found is None:
-        return None
-    hour, minute, second, fraction = found.groups()
-    wanted = time(int(hour), int(minute), int(second or 0), int((fraction or "0").ljust(6, "0")))
-    # The days are those of the calendar. A day on which clocks change has 23 or 25 hours.
-    today = datetime.combine(now.date(), wanted)
-    is_today = moment_of(today, now.tzinfo, tell_nothing) <= now.astimezone(UTC)
-    return moment_of(today if is_today else today - timedelta(days=1), now.tzinfo, tell)
-
-
-def _time_before(text: str, now: datetime) -> datetime | None:
-    found = _BEFORE.fullmatch(text)
-    if found is None or not any(found.groups()):
-        return None
-    days, hours, minutes, seconds, milliseconds = (int(part or 0) for part in found.groups())
-    before = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
-    return now.astimezone(UTC) - before  # in UTC, since a difference of local times counts what clocks show
-
-
-def _date(text: str, now: datetime, tell: Tell) -> datetime | None:
-    if _DATE.match(text) is None:
-        return None
-    found = datetime.fromisoformat(text)
-    return found.astimezone(UTC) if found.tzinfo is not None else moment_of(found, now.tzinfo, tell)

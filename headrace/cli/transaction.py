@@ -12,8 +12,9 @@ import typer
 from headrace.api.transactions import TransactionView
 from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, state_text, time_text
-from headrace.cli.parameters import StreamName, checked, segment_text
+from headrace.cli.parameters import StreamName, checked
 from headrace.cli.session import Session
+from headrace.codec.places import segment_text
 from headrace.model.commit_sets import EPOCH_MAX, check_set_writer
 from headrace.model.transactions import check_label, parse_transaction_id, transaction_text
 

@@ -8,8 +8,9 @@ import typer
 
 from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome
-from headrace.cli.parameters import StreamName, checked, cut, segment_text
+from headrace.cli.parameters import StreamName, checked, cut
 from headrace.cli.session import Session
+from headrace.codec.places import segment_text
 from headrace.model.errors import InvalidRequestError
 from headrace.model.writer_marks import check_time, check_writer_name
 

@@ -3,10 +3,10 @@
 ```python
 from headrace.client import ScalingPolicy, connect
 
-with connect("http://127.0.0.1:10080") as headrace:
+with connect() as headrace:
     headrace.admin.create_scope("shop", exist_ok=True)
     headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(2), exist_ok=True)
-    with headrace.writer("shop", "orders") as writer:
+    with headrace.writer("shop/orders") as writer:
         writer.write(b"an order", routing_key="customer-7")
 ```
 
@@ -118,3 +118,8 @@ __all__ = [
     "connect",
 ]
 __all__ += _errors.__all__
+
+
+def __dir__() -> list[str]:
+    """The public names only."""
+    return sorted(__all__)

@@ -126,3 +126,8 @@ class _Ends:
             raise self._interrupt
         if self._problem is not None and self._error is None:
             raise self._problem
+
+
+def handle_text(handle: object, name: str, *, closed: bool) -> str:
+    """The `repr` of a handle of the client, for example `<EventWriter shop/orders>`."""
+    return f"<{type(handle).__name__} {name}{', closed' if closed else ''}>"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import ExitStack
-from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Final, Literal, Protocol, TypeVar
@@ -13,17 +12,18 @@ from typing import Final, Literal, Protocol, TypeVar
 import httpx
 
 from headrace.client.administration.admin import AsyncAdmin
+from headrace.client.administration.scoped_names import scope_and_name
 from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT
-from headrace.client.closing import Block, exit_all
+from headrace.client.closing import Block, exit_all, handle_text
 from headrace.client.groups.reader_group import AsyncReaderGroup
 from headrace.client.http_api import HttpApi
 from headrace.client.key_value_table import AsyncKeyValueTable, open_table
 from headrace.client.loop_thread import LoopCaller, LoopThread
+from headrace.client.places import Place, cut_of_place, end_or_cut
 from headrace.client.ranges.range_bytes import HistorySource, StreamRanges
 from headrace.client.ranges.range_reader import AsyncRangeReader
 from headrace.client.ranges.segment_ranges import SegmentRange, list_ranges
-from headrace.client.ranges.time_cuts import stream_cut_at
-from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions, Start
+from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions
 from headrace.client.single_segment.byte_stream import AsyncByteStream
 from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream
 from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S, ByteSegment, only_segment
@@ -84,38 +84,59 @@ class AsyncHeadrace:
         self._api = HttpApi(_controller_url(url), auth=_auth(auth), retry_s=retry_s, transport=transport)
         self.admin = AsyncAdmin(self._api, tls)
 
-    async def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> AsyncEventWriter:
-        """Opens a writer of the stream. Raises NotFoundError, or SealedError if the stream is sealed."""
-        core = WriterCore(self.admin, scope, stream, options or WriterOptions())
+    def __repr__(self) -> str:
+        return handle_text(self, self._api.url, closed=self._api.closed)
+
+    async def writer(
+        self, scope: str, stream: str | None = None, options: WriterOptions | None = None
+    ) -> AsyncEventWriter:
+        """Opens a writer of a stream: `writer("shop/orders")`, or `writer("shop", "orders")`.
+
+        All methods that name a stream, a group or a table take its name in both forms.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            SealedError: the stream is sealed.
+        """
+        core = WriterCore(self.admin, *scope_and_name(scope, stream), options or WriterOptions())
         await core.open()
         return AsyncEventWriter(core)
 
     def transactional_writer(
-        self, scope: str, stream: str, options: WriterOptions | None = None, *, lease_ms: int = LEASE_MS_DEFAULT
+        self,
+        scope: str,
+        stream: str | None = None,
+        options: WriterOptions | None = None,
+        *,
+        lease_ms: int = LEASE_MS_DEFAULT,
     ) -> AsyncTransactionalWriter:
         """Returns a writer that writes events in transactions. It renews their leases while it is open."""
-        return AsyncTransactionalWriter(self.admin, scope, stream, options, lease_ms)
+        return AsyncTransactionalWriter(self.admin, *scope_and_name(scope, stream), options, lease_ms)
 
     async def reader(
         self,
         scope: str,
-        stream: str,
-        start: Start | datetime = "head",
-        end: StreamCut | None = None,
+        stream: str | None = None,
+        start: Place = "earliest",
+        end: Place | None = None,
         options: ReaderOptions | None = None,
     ) -> AsyncEventReader:
-        """Opens a reader that starts at the head, the tail, a stream cut or a time, and stops at `end` if it is given.
+        """Opens a reader that starts at a place, and stops at `end` if it is given.
 
-        A time is as for `stream_cut_at`.
+            headrace.reader("shop/orders", start="-5m")
+
+        A place is `"earliest"`, `"latest"`, a stream cut or a time: a text as `"10:05"` or `"-5m"`, a `datetime`, or a
+        `timedelta` before now. Times are as for `stream_cut_at`.
 
         Raises:
             NotFoundError: there is no such stream.
-            InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, or the time has no
-                time zone.
+            InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, the text is no
+                place, or the time has no time zone.
         """
-        if isinstance(start, datetime):
-            start = await stream_cut_at(self.admin, scope, stream, start)
-        reader = AsyncEventReader(self.admin, scope, stream, start, end, options or ReaderOptions())
+        scope, stream = scope_and_name(scope, stream)
+        first = await end_or_cut(self.admin, scope, stream, start)
+        last = None if end is None else await cut_of_place(self.admin, scope, stream, end)
+        reader = AsyncEventReader(self.admin, scope, stream, first, last, options or ReaderOptions())
         await reader.open()
         return reader
 
@@ -159,25 +180,25 @@ class AsyncHeadrace:
         )
         return await transform.run(end)
 
-    async def stream_cut_at(self, scope: str, stream: str, time: datetime) -> StreamCut:
+    async def stream_cut_at(self, scope: str, stream: str, time: Place) -> StreamCut:
         """Returns the stream cut at a time. A reader that starts there misses no event that was stored since.
 
-        The clocks of the segment stores decide. The cut may include older events: of a few seconds, or of one chunk in
-        tier 2 where the time index is coarse.
+        Other places, as `reader` has them, give their cut, too. The clocks of the segment stores decide. The cut of a
+        time may include older events: of a few seconds, or of one chunk in tier 2 where the time index is coarse.
 
         Raises:
             InvalidRequestError: the time has no time zone.
             NotFoundError: there is no such stream.
             UnavailableError: a segment's store could not be reached for too long.
         """
-        return await stream_cut_at(self.admin, scope, stream, time)
+        return await cut_of_place(self.admin, scope, stream, time)
 
-    async def key_value_table(self, scope: str, table: str) -> AsyncKeyValueTable:
+    async def key_value_table(self, scope: str, table: str | None = None) -> AsyncKeyValueTable:
         """Opens a key-value table. Raises NotFoundError if there is no such table."""
-        return await open_table(self.admin.tables, scope, table)
+        return await open_table(self.admin.tables, *scope_and_name(scope, table))
 
     async def reader_group(
-        self, scope: str, group: str, *, initialize: bool = True, give_up_after_s: float = RETRY_TIMEOUT_S
+        self, scope: str, group: str | None = None, *, initialize: bool = True, give_up_after_s: float = RETRY_TIMEOUT_S
     ) -> AsyncReaderGroup:
         """Opens a group that `admin.reader_groups.create` made.
 
@@ -189,27 +210,29 @@ class AsyncHeadrace:
                 state.
             UnavailableError: the store of the state could not be reached for too long.
         """
-        opened = AsyncReaderGroup(self.admin, scope, group, give_up_after_s)
+        opened = AsyncReaderGroup(self.admin, *scope_and_name(scope, group), give_up_after_s)
         await opened.open(initialize=initialize)
         return opened
 
-    async def byte_stream(self, scope: str, stream: str) -> AsyncByteStream:
+    async def byte_stream(self, scope: str, stream: str | None = None) -> AsyncByteStream:
         """Opens a stream of one segment for writing and reading bytes that are not events.
 
         Raises:
             NotFoundError: there is no such stream.
             InvalidRequestError: code "not_one_segment": the stream has several open segments.
         """
+        scope, stream = scope_and_name(scope, stream)
         segment = await only_segment(self.admin, scope, stream)
         return AsyncByteStream(ByteSegment(self.admin, scope, stream, segment.segment_id))
 
-    async def revisioned_stream(self, scope: str, stream: str) -> AsyncRevisionedStream:
+    async def revisioned_stream(self, scope: str, stream: str | None = None) -> AsyncRevisionedStream:
         """Opens a stream of one segment for conditional writes.
 
         Raises:
             NotFoundError: there is no such stream.
             InvalidRequestError: code "not_one_segment": the stream has several segments.
         """
+        scope, stream = scope_and_name(scope, stream)
         segment = await only_segment(self.admin, scope, stream)
         return AsyncRevisionedStream(self.admin, scope, stream, segment.segment_id)
 
@@ -233,13 +256,13 @@ class AsyncHeadrace:
     async def segment_ranges(
         self,
         scope: str,
-        stream: str,
-        start: StreamCut | None = None,
-        end: StreamCut | None = None,
+        stream: str | None = None,
+        start: Place | None = None,
+        end: Place | None = None,
         *,
         bytes_max: int | None = None,
     ) -> list[SegmentRange]:
-        """Lists what is between two stream cuts as ranges that `range_reader` reads, in any order and in any process.
+        """Lists what is between two places as ranges that `range_reader` reads, in any order and in any process.
 
         Without `start` they begin at the head, without `end` they end at the tail as it is now. Ranges without bytes
         are left out. Segments that a scale replaced come before their successors, so that reading the ranges one after
@@ -253,7 +276,10 @@ class AsyncHeadrace:
                 one, or `end` is before `start`. Code "stream_recreated": it belongs to a deleted stream of this name.
             TruncatedError: bytes after `start` have been truncated.
         """
-        return await list_ranges(self.admin, scope, stream, start, end, bytes_max)
+        scope, stream = scope_and_name(scope, stream)
+        first = None if start is None else await cut_of_place(self.admin, scope, stream, start)
+        last = None if end is None else await cut_of_place(self.admin, scope, stream, end)
+        return await list_ranges(self.admin, scope, stream, first, last, bytes_max)
 
     def range_reader(self, part: SegmentRange, *, read_history_from: HistorySource = "s3") -> AsyncRangeReader:
         """Returns a reader of the events of one range that `segment_ranges` has listed, perhaps in another process.
@@ -301,19 +327,27 @@ class Headrace:
         self.admin = Admin(self._thread, self._core.admin)
         self._open: list[_Opened] = []
 
-    def writer(self, scope: str, stream: str, options: WriterOptions | None = None) -> EventWriter:
-        """Opens a writer of the stream. Raises NotFoundError, or SealedError if the stream is sealed."""
-        core = WriterCore(self._core.admin, scope, stream, options or WriterOptions())
+    def __repr__(self) -> str:
+        return repr(self._core).replace("<Async", "<", 1)
+
+    def writer(self, scope: str, stream: str | None = None, options: WriterOptions | None = None) -> EventWriter:
+        """See `AsyncHeadrace.writer`."""
+        core = WriterCore(self._core.admin, *scope_and_name(scope, stream), options or WriterOptions())
         self._thread.run(core.open())
         writer = EventWriter(self._thread, core)
         self._keep(writer)
         return writer
 
     def transactional_writer(
-        self, scope: str, stream: str, options: WriterOptions | None = None, *, lease_ms: int = LEASE_MS_DEFAULT
+        self,
+        scope: str,
+        stream: str | None = None,
+        options: WriterOptions | None = None,
+        *,
+        lease_ms: int = LEASE_MS_DEFAULT,
     ) -> TransactionalWriter:
         """See `AsyncHeadrace.transactional_writer`."""
-        core = self._thread.run(_transactional_writer(self._core, scope, stream, options, lease_ms))
+        core = self._thread.run(_transactional_writer(self._core, *scope_and_name(scope, stream), options, lease_ms))
         writer = TransactionalWriter(self._thread, core)
         self._keep(writer)
         return writer
@@ -321,19 +355,22 @@ class Headrace:
     def reader(
         self,
         scope: str,
-        stream: str,
-        start: Start | datetime = "head",
-        end: StreamCut | None = None,
+        stream: str | None = None,
+        start: Place = "earliest",
+        end: Place | None = None,
         options: ReaderOptions | None = None,
     ) -> EventReader:
-        """Opens a reader that starts at the head, the tail, a stream cut or a time, and stops at `end` if it is given.
+        """Opens a reader that starts at a place, and stops at `end` if it is given.
 
-        A time is as for `stream_cut_at`.
+            headrace.reader("shop/orders", start="-5m")
+
+        A place is `"earliest"`, `"latest"`, a stream cut or a time: a text as `"10:05"` or `"-5m"`, a `datetime`, or a
+        `timedelta` before now. Times are as for `stream_cut_at`.
 
         Raises:
             NotFoundError: there is no such stream.
-            InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, or the time has no
-                time zone.
+            InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, the text is no
+                place, or the time has no time zone.
         """
         reader = EventReader(self._thread, self._thread.run(self._core.reader(scope, stream, start, end, options)))
         self._keep(reader)
@@ -352,18 +389,18 @@ class Headrace:
         """See `AsyncHeadrace.transform`."""
         return self._thread.run(self._core.transform(source, handler, into=into, name=name, end=end, options=options))
 
-    def stream_cut_at(self, scope: str, stream: str, time: datetime) -> StreamCut:
+    def stream_cut_at(self, scope: str, stream: str, time: Place) -> StreamCut:
         """See `AsyncHeadrace.stream_cut_at`."""
         return self._thread.run(self._core.stream_cut_at(scope, stream, time))
 
-    def key_value_table(self, scope: str, table: str) -> KeyValueTable:
+    def key_value_table(self, scope: str, table: str | None = None) -> KeyValueTable:
         """Opens a key-value table. Raises NotFoundError if there is no such table."""
         opened = KeyValueTable(self._thread, self._thread.run(self._core.key_value_table(scope, table)))
         self._keep(opened)
         return opened
 
     def reader_group(
-        self, scope: str, group: str, *, initialize: bool = True, give_up_after_s: float = RETRY_TIMEOUT_S
+        self, scope: str, group: str | None = None, *, initialize: bool = True, give_up_after_s: float = RETRY_TIMEOUT_S
     ) -> ReaderGroup:
         """See `AsyncHeadrace.reader_group`."""
         opening = self._core.reader_group(scope, group, initialize=initialize, give_up_after_s=give_up_after_s)
@@ -371,13 +408,13 @@ class Headrace:
         self._keep(opened)
         return opened
 
-    def byte_stream(self, scope: str, stream: str) -> ByteStream:
+    def byte_stream(self, scope: str, stream: str | None = None) -> ByteStream:
         """See `AsyncHeadrace.byte_stream`."""
         opened = ByteStream(self._thread, self._thread.run(self._core.byte_stream(scope, stream)))
         self._keep(opened)
         return opened
 
-    def revisioned_stream(self, scope: str, stream: str) -> RevisionedStream:
+    def revisioned_stream(self, scope: str, stream: str | None = None) -> RevisionedStream:
         """See `AsyncHeadrace.revisioned_stream`."""
         opened = RevisionedStream(self._thread, self._thread.run(self._core.revisioned_stream(scope, stream)))
         self._keep(opened)
@@ -392,9 +429,9 @@ class Headrace:
     def segment_ranges(
         self,
         scope: str,
-        stream: str,
-        start: StreamCut | None = None,
-        end: StreamCut | None = None,
+        stream: str | None = None,
+        start: Place | None = None,
+        end: Place | None = None,
         *,
         bytes_max: int | None = None,
     ) -> list[SegmentRange]:

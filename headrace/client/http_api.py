@@ -116,6 +116,11 @@ class HttpApi(Unpicklable):
                     raise problem
             await backoff.wait(problem)
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._client.is_closed
+
     async def close(self) -> None:
         if not self._ownership.has_gone():
             await close_wholly(self._client.aclose())  # after a cancelled one it would do nothing any more

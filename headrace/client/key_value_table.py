@@ -20,6 +20,7 @@ from headrace.api.key_value_tables import TableSegments
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.administration.tables_admin import AsyncTablesAdmin
 from headrace.client.backoff import Backoff
+from headrace.client.closing import handle_text
 from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S, RETRY_TIMEOUT_S
@@ -275,6 +276,9 @@ class AsyncKeyValueTable:
         self._lengths = KeyLengths(found.primary_key_length, found.secondary_key_length)
         self._routes = RoutingTable(Route(segment.key_range, segment.segment_id) for segment in found.segments)
         self._closed = False
+
+    def __repr__(self) -> str:
+        return handle_text(self, f"{self.scope}/{self.table}", closed=self.closed)
 
     # One key
 

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT
-from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions, Start
+from headrace.client.places import Place, cut_of_place
+from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions
 from headrace.client.writing.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
 from headrace.model.arguments import check_fields
 from headrace.model.errors import HeadraceError, IllegalStateError, InvalidRequestError
@@ -51,7 +52,7 @@ class TransformOptions:
 
     commit_every_s: float = 1.0
     events_per_commit: int = 100_000
-    start: Start = "head"
+    start: Place = "earliest"
     lease_ms: int = LEASE_MS_DEFAULT
     reading: ReaderOptions = field(default_factory=ReaderOptions)
 
@@ -120,10 +121,10 @@ class AsyncTransform:
         """The position after the last commit of any process, or where a new transform begins."""
         committed = await self._admin.transactions.committed(*self._target, self._name)
         self._committed = None if committed.epoch is None else self._position(committed.note)
-        start: Start = self._options.start if self._committed is None else self._committed
         self._epoch = -1 if committed.epoch is None else committed.epoch
-        if not isinstance(start, StreamCut):
-            start = await self._admin.stream_cut(*self._source, at=start)
+        start = self._committed
+        if start is None:
+            start = await cut_of_place(self._admin, *self._source, self._options.start)
         # Retention keeps the events from here on. Before the first commit, an earlier registration has the start.
         subscriber = await self._admin.subscribers.register(*self._source, self._name, start=start)
         return StreamCut.of(*self._source, subscriber.offsets) if committed.epoch is None else start

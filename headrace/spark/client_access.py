@@ -108,7 +108,7 @@ class ClientStreamAccess:
         return joined_ranges(ranges)
 
     def unread(self, start: Positions) -> Unread:
-        end = self.cut("tail")
+        end = self.cut("latest")
         ranges: list[SegmentRange] = []
         lost: list[LostBytes] = []
         reached_end = False

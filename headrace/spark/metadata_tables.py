@@ -83,7 +83,7 @@ def _segment_rows(options: MetadataOptions, streams: Streams) -> Iterator[Row]:
     for name in ReadPlans(options.read, streams).names():
         is_sealed = streams.view(scope, name).state.is_sealed
         access = streams.stream(scope, name)
-        for part in access.unread(access.cut("head")).ranges:
+        for part in access.unread(access.cut("earliest")).ranges:
             yield _of_segment(part) | {
                 "head_offset": part.start,
                 "tail_offset": part.end,

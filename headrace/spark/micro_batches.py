@@ -231,13 +231,13 @@ class MicroBatches:
     def _next(self, stream: StreamPlans, start: Positions | None, share_bytes: int | None) -> _Found:
         """Runs in several threads at once, for different streams."""
         if start is None:  # A new stream begins at its head, where the next batch finds it.
-            return _Jump(stream.access.cut("head"))
+            return _Jump(stream.access.cut("earliest"))
         try:
             return self._next_batch(stream, start, share_bytes)
         except InvalidRequestError as error:
             if not (self.options.skips_deleted_streams and error.specific_code == "stream_recreated"):
                 raise
-            head = stream.access.cut("head")
+            head = stream.access.cut("earliest")
             if head != start:
                 log_stream_skipped(self.options.scope, stream.stream)
             return _Jump(head)
@@ -257,7 +257,7 @@ class MicroBatches:
             return None
         if budget_bytes is not None or strict or batch.reached_end:
             return batch
-        end = plans.access.cut("tail") if end is None else end
+        end = plans.access.cut("latest") if end is None else end
         ranges = joined_ranges([*batch.ranges, *plans.access.between(batch.end, end)])
         return replace(batch, ranges=ranges, end=end, reached_end=True, left_bytes=0)
 

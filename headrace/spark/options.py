@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, get_args
 
+from headrace.adapters.system_clock import local_now
 from headrace.api.plans import OnTruncation
 from headrace.client.ranges.range_bytes import HistorySource
+from headrace.codec.places import is_time_without_date, parse_time
 from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import EVENT_TIME_MS_MIN
@@ -303,11 +305,20 @@ def _cut_texts(value: str, streams: tuple[str, ...]) -> dict[str, str]:
 
 
 def _time_ms(name: str, value: str) -> int | None:
-    """Milliseconds since the Unix epoch, or a date and time of ISO 8601 with its time zone; None: neither."""
+    """The time of a text; None if it is not a time.
+
+    It is milliseconds since the Unix epoch, a date and time of ISO 8601 with its time zone, a time before now (`-5m`),
+    or a time of day (`10:05`) by the clock of the driver.
+    """
     if value.isascii() and value.isdecimal():
         if len(value) > TIME_DIGITS_MAX:
             raise invalid_option(name, f"a time is in milliseconds, so it has not {len(value)} digits")
         return _recent(name, value, int(value))
+    if is_time_without_date(value):
+        try:
+            return int(parse_time(value, local_now()).timestamp() * 1000)
+        except InvalidRequestError as error:
+            raise invalid_option(name, error.message) from error
     try:
         time = datetime.fromisoformat(value)
     except ValueError:

@@ -37,12 +37,12 @@ class StreamPlans:
     def start_cut(self, default: str) -> Positions:
         """Where the option start_stream_cut says; `default` is what it means when it is not given."""
         word = option_for_stream(self.options.start_stream_cut, self.stream) or default
-        return self._resolve(word, "tail" if word == "latest" else "head")
+        return self._resolve(word, "latest" if word == "latest" else "earliest")
 
     def end_cut(self, default: str) -> Positions | None:
         """Where the option end_stream_cut says, "latest" as of now; None: never ends."""
         word = option_for_stream(self.options.end_stream_cut, self.stream) or default
-        return None if word == "unbounded" else self._resolve(word, "tail")
+        return None if word == "unbounded" else self._resolve(word, "latest")
 
     def _resolve(self, word: str, at: At) -> Positions:
         if word in ("earliest", "latest", "unbounded"):
@@ -98,7 +98,7 @@ class ReadPlans:
         """The ends that `ends` returned, with the tails as of now where streams never end."""
         known = {} if ends is None else {name: end for name, end in ends.items() if end is not None}
         unknown = [name for name in (self.names() if ends is None else ends) if name not in known]
-        return known | self._of_each(unknown, lambda one: one.access.cut("tail"))
+        return known | self._of_each(unknown, lambda one: one.access.cut("latest"))
 
     def partitions(self, ranges: Mapping[str, Sequence[SegmentRange]]) -> list[Partition]:
         """The ranges of a batch by stream, split and packed for the tasks."""

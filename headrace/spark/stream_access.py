@@ -19,7 +19,7 @@ from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.codec.certificates import TrustBundle
 from headrace.model.stream_cuts import StreamCut
 
-At = Literal["head", "tail"]
+At = Literal["earliest", "latest"]
 
 Positions = Mapping[int, int]
 """A stream cut without its stream's name: segment id -> offset."""

@@ -103,7 +103,7 @@ class WorkerReads:
 
     def head(self, scope: str, stream: str) -> StreamCut:
         """Where a stream begins now."""
-        return self._client().admin.stream_cut(scope, stream, at="head")
+        return self._client().admin.stream_cut(scope, stream, at="earliest")
 
     def close(self) -> None:
         """Closes the connections that no thread uses."""

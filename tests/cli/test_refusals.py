@@ -50,7 +50,7 @@ INVALID = [
     ("stream", "scaling-events", "s/t", "--to-ms", "1700000000"),
     ("segment", "list", "s/t", "--at", "1700000000"),
     ("segment", "list", "s/t", "--at", "middle"),
-    ("segment", "list", "s/t", "--at", "head", "--epoch", "0"),
+    ("segment", "list", "s/t", "--at", "earliest", "--epoch", "0"),
     ("segment", "successors", "s/t"),
     ("segment", "successors", "s/t", "-1"),
     ("segment", "endpoint", "s/t", str(1 << 63)),

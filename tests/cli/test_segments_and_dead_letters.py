@@ -30,7 +30,7 @@ def test_segments_at_a_point(scaled: str, ok: Show, as_json: ReadJson):
         "3@1          0.25     0.5  s/t/3.#epoch.1",
         "1@0           0.5     1.0  s/t/1.#epoch.0",
     ]
-    head = as_json("segment", "list", scaled, "--at", "head")
+    head = as_json("segment", "list", scaled, "--at", "earliest")
     assert [one["segment"] for one in head["segments"]] == [0, 1]
     assert as_json("segment", "list", scaled, "--epoch", "0")["segments"][0] == {
         "segment": 0, "name": "s/t/0.#epoch.0", "low": 0.0, "high": 0.5, "startOffset": None,
@@ -46,7 +46,7 @@ def test_segments_of_a_stream_cut(scaled: str, ok: Show, as_json: ReadJson, cut:
     assert found["epoch"] == epoch
     at_epoch = as_json("segment", "list", scaled, "--epoch", str(epoch))
     assert found == at_epoch
-    text = as_json("stream", "cut", scaled, "--at", "head" if epoch == 0 else "tail")["text"]
+    text = as_json("stream", "cut", scaled, "--at", "earliest" if epoch == 0 else "tail")["text"]
     assert as_json("segment", "list", scaled, "--at", text) == found
     assert ok("segment", "list", scaled, "--at", cut) == ok("segment", "list", scaled, "--epoch", str(epoch))
 
@@ -78,7 +78,7 @@ def test_what_lies_between_two_cuts(scaled: str, ok: Show, as_json: ReadJson):
     everything = as_json("segment", "between", scaled)
     assert everything["from"] == {"0": 0, "1": 0}
     assert everything["to"] == {str(FIRST): 0, str(SECOND): 0, "1": 0}
-    head = as_json("stream", "cut", scaled, "--at", "head")["text"]
+    head = as_json("stream", "cut", scaled, "--at", "earliest")["text"]
     assert as_json("segment", "between", scaled, "--from", head) == everything
     assert ok("segment", "between", scaled, "--from", "0:0,1:0", "--to", "0:0,1:0").startswith("SEGMENT")
 

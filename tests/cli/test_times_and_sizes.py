@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.cli import segment, times
 from headrace.cli.quantities import BYTES_MAX, duration_text, parse_size, rate_text, size_text
-from headrace.cli.times import LocalZone, local_now, parse_point, parse_time, parse_time_ms
+from headrace.codec.places import LocalZone, local_now, parse_place, parse_time, parse_time_ms
 from headrace.model.errors import InvalidRequestError
 
 NOW = datetime(2026, 11, 23, 0, 30, tzinfo=timezone(timedelta(hours=1)))
@@ -43,7 +43,7 @@ def _local(*parts: int) -> datetime:
     ],
 )
 def test_times_in_the_zone_of_now(text: str, expected: datetime):
-    assert parse_time(text, NOW) == parse_point(text, NOW) == expected
+    assert parse_time(text, NOW) == parse_place(text, NOW) == expected
 
 
 def test_a_time_with_a_zone_keeps_it():
@@ -76,18 +76,18 @@ def test_other_text_is_no_time(text: str):
 
 
 def test_a_point_is_an_end_a_time_or_a_cut():
-    assert [parse_point(text, NOW) for text in ("earliest", "HEAD", "latest", "tail")] == [
-        "head",
-        "head",
-        "tail",
-        "tail",
+    assert [parse_place(text, NOW) for text in ("earliest", "HEAD", "latest", "tail")] == [
+        "earliest",
+        "earliest",
+        "latest",
+        "latest",
     ]
-    assert parse_point("0@0:11", NOW) == {0: 11}
-    assert parse_point("0@0:-1", NOW) == {0: -1}, "the end of a sealed segment"
-    assert parse_point("0:11,2@1:5", NOW) == {0: 11, 1 << 32 | 2: 5}
-    assert parse_point("0:11", NOW) == NOW.replace(hour=0, minute=11)
+    assert parse_place("0@0:11", NOW) == {0: 11}
+    assert parse_place("0@0:-1", NOW) == {0: -1}, "the end of a sealed segment"
+    assert parse_place("0:11,2@1:5", NOW) == {0: 11, 1 << 32 | 2: 5}
+    assert parse_place("0:11", NOW) == NOW.replace(hour=0, minute=11)
     with pytest.raises(InvalidRequestError, match="earliest, latest"):
-        parse_point("0@0:-2", NOW)
+        parse_place("0@0:-2", NOW)
 
 
 @given(now=MOMENTS, moment=MOMENTS)
@@ -142,7 +142,7 @@ def test_times_on_the_other_side_of_a_clock_change(now: str, text: str, expected
         told: list[str] = []
         found = parse_time(text, moment.astimezone(zone), told.append)
         assert (found, told) == (datetime.fromisoformat(expected), []), zone
-        assert parse_point(text, moment.astimezone(zone)) == found
+        assert parse_place(text, moment.astimezone(zone)) == found
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_small_times_are_before_all_events(before_all: int):
 
 @given(text=st.text(max_size=30) | st.from_regex(r"-?[0-9:.TZ@,+dhms-]{0,20}"))
 def test_any_text_is_read_or_refused_clearly(text: str):
-    for parse in (lambda: parse_point(text, NOW), lambda: parse_time(text, NOW), lambda: parse_size(text)):
+    for parse in (lambda: parse_place(text, NOW), lambda: parse_time(text, NOW), lambda: parse_size(text)):
         with suppress(InvalidRequestError):
             parse()
 

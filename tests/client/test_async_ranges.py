@@ -73,7 +73,7 @@ def test_ranges_are_read_at_once(run: Run) -> None:
 
     async def program(headrace: AsyncHeadrace) -> None:
         await write(headrace, events[:250])
-        middle = await headrace.admin.stream_cut("shop", "orders", at="tail")
+        middle = await headrace.admin.stream_cut("shop", "orders", at="latest")
         old = [one.segment_id for one in await headrace.admin.segments("shop", "orders")]
         await headrace.admin.scale_stream("shop", "orders", seal=old, ranges=[(0.0, 0.3), (0.3, 0.6), (0.6, 1.0)])
         await write(headrace, events[250:])
@@ -307,7 +307,7 @@ def test_what_cannot_be_read(run: Run) -> None:
                     with pytest.raises(CorruptError):
                         _ = [one async for one in reader]
         await headrace.admin.truncate_stream(
-            "shop", "orders", await headrace.admin.stream_cut("shop", "orders", at="tail")
+            "shop", "orders", await headrace.admin.stream_cut("shop", "orders", at="latest")
         )
         async with headrace.range_reader(part) as reader:
             with pytest.raises(TruncatedError):

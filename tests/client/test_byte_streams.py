@@ -70,7 +70,7 @@ def test_bytes_have_no_frames_in_the_segment(video: ByteStream, headrace: Headra
         writer.write(b"raw")
     with SegmentReads(headrace.admin, "shop", "video") as reads:
         assert b"".join(reads.read(0, 0, 3)) == b"raw"
-    assert headrace.admin.stream_cut("shop", "video", at="tail").offsets == {0: 3}
+    assert headrace.admin.stream_cut("shop", "video", at="latest").offsets == {0: 3}
 
 
 def test_written_bytes_may_be_changed_after_the_call(video: ByteStream) -> None:
@@ -136,7 +136,7 @@ def test_file_methods_of_a_reader(video: ByteStream) -> None:
         reader.read(1)
 
 
-@pytest.mark.parametrize(("start", "found"), [("head", b"0123"), (2, b"23"), ("tail", b"")])
+@pytest.mark.parametrize(("start", "found"), [("earliest", b"0123"), (2, b"23"), ("latest", b"")])
 def test_starts_of_a_reader(video: ByteStream, start: Any, found: bytes) -> None:
     with video.writer() as writer:
         writer.write(b"0123")
@@ -162,7 +162,7 @@ def test_classes_of_io_read_and_write_byte_streams(video: ByteStream, headrace: 
 
 def test_reader_at_the_tail_waits_for_bytes(video: ByteStream) -> None:
     found: list[bytes] = []
-    with video.reader("tail") as reader, video.writer() as writer:
+    with video.reader("latest") as reader, video.writer() as writer:
         waiting = threading.Thread(target=lambda: found.append(reader.read()))
         waiting.start()
         for number in range(10):
@@ -235,7 +235,7 @@ def test_truncated_bytes(video: ByteStream) -> None:
                 writer.truncate_data_before(offset)
         video.truncate_data_before(200)
         assert (video.head_offset(), video.tail_offset()) == (200, 200)
-    with video.reader("head") as reader:
+    with video.reader("earliest") as reader:
         assert reader.tell() == 200
 
 
@@ -382,7 +382,7 @@ def test_closing_the_stream_closes_what_it_opened(video: ByteStream, headrace: H
 
 
 def test_closed_reader_wakes_a_call_that_waits(video: ByteStream) -> None:
-    reader = video.reader("tail")
+    reader = video.reader("latest")
     raised: list[BaseException] = []
 
     def read() -> None:

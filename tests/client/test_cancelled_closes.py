@@ -68,7 +68,7 @@ def opened(headrace: Headrace, request_queue: WorkingQueue, monkeypatch: pytest.
 
 
 async def event_reader(client: AsyncHeadrace, _number: int) -> Any:
-    reader = await client.reader("shop", "returns", start="head")
+    reader = await client.reader("shop", "returns", start="earliest")
     assert await reader.read_batch() is not None
     return reader
 
@@ -95,7 +95,7 @@ async def byte_stream(client: AsyncHeadrace, _number: int) -> Any:
     first, second = await stream.writer(), await stream.writer()
     await first.write(b"1")
     await second.write(b"2")
-    reader = await stream.reader("tail")
+    reader = await stream.reader("latest")
     assert await reader.available() >= 0
     return stream
 
@@ -224,7 +224,7 @@ def test_end_of_the_client_waits_for_a_reader_that_leaves(
 
 
 def blocking_reader(client: Headrace) -> EventReader:
-    reader = client.reader("shop", "returns", start="head")
+    reader = client.reader("shop", "returns", start="earliest")
     assert reader.read_batch() is not None
     return reader
 

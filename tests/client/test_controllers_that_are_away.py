@@ -29,6 +29,6 @@ def test_writers_and_readers_wait_for_successors(cluster: Cluster) -> None:
             writer.write(b"behind", "key").result(timeout_s=30)
         now = "reading"
         cluster.seal_stream()
-        with headrace.reader("s", "t", start="head") as reader:
+        with headrace.reader("s", "t", start="earliest") as reader:
             assert [read.event for read in reader] == [b"before", b"behind"]
     assert set(asked.values()) == {0}

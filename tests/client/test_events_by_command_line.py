@@ -90,7 +90,7 @@ def test_old_names_of_event_commands_work(run: Run):
     code, out, err = run("append", "s/t", given=b"one\n")
     assert (code, out) == (0, "1 event written\n")
     assert "`event append` is `event write` now" in err
-    code, out, err = run("tail", "s/t", "--start", "head", "--count", "1")
+    code, out, err = run("tail", "s/t", "--start", "earliest", "--count", "1")
     assert (code, out, err.count("\n")) == (0, "one\n", 2)
 
 

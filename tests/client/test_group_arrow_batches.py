@@ -46,7 +46,7 @@ def test_batches_have_the_rows_of_single_events(headrace: Headrace) -> None:
     group = create(headrace, "orders", "returns")
     with group.reader() as reader:
         single = [(one.scope, one.stream, one.segment_id, one.offset, one.event) for one in reader]
-    group.reset("head")
+    group.reset("earliest")
     with group.reader() as reader:
         table = pa.Table.from_batches(reader.arrow_batches())
         assert reader.ended

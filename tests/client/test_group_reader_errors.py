@@ -91,7 +91,7 @@ def test_final_error_is_raised_until_a_reset(headrace: Headrace) -> None:
         for _ in range(3):
             with pytest.raises(TruncatedError):
                 reader.read_batch(timeout_s=10)
-        group.reset("head")
+        group.reset("earliest")
         assert read(reader, 1) == [b"new"]
 
 
@@ -111,7 +111,7 @@ def test_error_from_before_a_reset_is_dropped(headrace: Headrace) -> None:
         headrace._thread.run(core._member.take_part())  # the first half of `read_batch`: the segment is being read
         while core._segments._queue.empty():
             time.sleep(0.01)
-        group.reset("head")
+        group.reset("earliest")
         assert read(reader, 1) == [b"new"]
 
 

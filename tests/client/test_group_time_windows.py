@@ -57,7 +57,7 @@ def test_window_moves_with_the_group_and_back(group: ReaderGroup) -> None:
         assert reader.time_window("shop", "orders") == TimeWindow(None, 10)
         read_all(reader)
         assert reader.time_window("shop", "orders") == TimeWindow(30, None)
-        group.reset("head")
+        group.reset("earliest")
         assert reader.read_batch(timeout_s=10) is not None
         assert reader.time_window("shop", "orders") == TimeWindow(None, 10)
         with pytest.raises(InvalidRequestError):

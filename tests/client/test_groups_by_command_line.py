@@ -184,7 +184,7 @@ def test_a_reset_of_the_record_moves_no_reader(run: Run, headrace: Headrace, arg
         with pytest.raises(IllegalStateError) as refused:
             group.publish([headrace.admin.stream_cut("shop", "orders")])
         assert refused.value.specific_code == "generation_mismatch"
-        group.reset("tail")
+        group.reset("latest")
         group.publish([headrace.admin.stream_cut("shop", "orders")])
 
 

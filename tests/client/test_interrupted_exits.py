@@ -51,7 +51,7 @@ def opened(cluster: Cluster) -> tuple[Headrace, list[EventWriter]]:
     cluster.put(0, b"event")
     client = cluster.client()
     writers = [client.writer("s", "t"), client.writer("s", "t")]
-    reader = client.reader("s", "t", start="head")
+    reader = client.reader("s", "t", start="earliest")
     assert reader.read_batch(timeout_s=10) is not None
     for writer in writers:
         writer.write(b"event", "key")

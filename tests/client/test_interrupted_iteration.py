@@ -61,7 +61,7 @@ def by_loop(reader: EventReader | GroupReader) -> list[bytes]:
 
 @pytest.mark.parametrize("rest", [by_loop, by_batch])
 def test_reader_continues_after_a_break(headrace: Headrace, rest: Callable[[EventReader], list[bytes]]) -> None:
-    with headrace.reader("shop", "returns", start="head") as reader:
+    with headrace.reader("shop", "returns", start="earliest") as reader:
         assert some(reader, 2) == EVENTS[:2]
         position = reader.position
         assert rest(reader) == EVENTS[2:]
@@ -99,7 +99,7 @@ def interrupt(reader: Reader, call: Callable[[Reader], object], monkeypatch: pyt
 @pytest.mark.parametrize("kind", ["read_batch", "read_arrow_batch"])
 def test_an_interrupted_call_loses_nothing(headrace: Headrace, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     pytest.importorskip("pyarrow")
-    with headrace.reader("shop", "returns", start="head") as reader:
+    with headrace.reader("shop", "returns", start="earliest") as reader:
         interrupt(reader, methodcaller(kind, timeout_s=10), monkeypatch)
         assert set(reader.position.offsets.values()) == {0}
         assert getattr(reader, kind)(timeout_s=10) is not None
@@ -168,7 +168,7 @@ def test_asynchronous_reader_continues_after_a_break(cluster: Cluster) -> None:
         transport = httpx.MockTransport(cluster.handle)
         async with (
             AsyncHeadrace("http://controller", transport=transport) as headrace,
-            await headrace.reader("s", "t", start="head") as reader,
+            await headrace.reader("s", "t", start="earliest") as reader,
         ):
             while len(found) < len(EVENTS):
                 async for event in reader:

@@ -65,7 +65,7 @@ def headrace(
 
 
 def _reader(headrace: Headrace) -> EventReader:
-    return headrace.reader("shop", "returns", start="head")
+    return headrace.reader("shop", "returns", start="earliest")
 
 
 def _group_reader(headrace: Headrace) -> GroupReader:

@@ -99,7 +99,7 @@ def test_an_error_is_raised_again_and_is_no_end(cluster: Cluster):
 
     async def read() -> None:
         async with asynchronous(cluster) as client:
-            cut = await client.admin.stream_cut("s", "t", at="head")
+            cut = await client.admin.stream_cut("s", "t", at="earliest")
             old = type(cut).of("s", "t", dict.fromkeys(cut.offsets, 0))
             async with await client.reader("s", "t", old) as reader:
                 for iterator in (aiter(reader), aiter(reader)):
@@ -109,7 +109,7 @@ def test_an_error_is_raised_again_and_is_no_end(cluster: Cluster):
 
     asyncio.run(read())
     with cluster.client() as client:
-        found = client.admin.stream_cut("s", "t", at="head")
+        found = client.admin.stream_cut("s", "t", at="earliest")
         with client.reader("s", "t", type(found).of("s", "t", cut)) as reader:
             events = iter(reader)
             for _ in range(2):

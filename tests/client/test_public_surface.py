@@ -51,6 +51,10 @@ def test_exported_names() -> None:
         assert getattr(headrace.client, name).__doc__, name
 
 
+def test_only_public_names_are_shown() -> None:
+    assert set(dir(headrace.client)) == set(headrace.client.__all__)
+
+
 ADMINS = {
     "admin": (Admin, AsyncAdmin),
     "cluster": (ClusterAdmin, AsyncClusterAdmin),

@@ -188,7 +188,7 @@ def test_exactly_once_in_order_over_scales_drops_and_kills(real: RealCluster, he
     assert headrace.admin.get_stream("shop", "orders").epoch == 2
     expected = {f"k{key}": list(range(per_key)) for key in range(keys)}
     tail = headrace.admin.stream_cut("shop", "orders")
-    with headrace.reader("shop", "orders", "head", tail) as reader:
+    with headrace.reader("shop", "orders", "earliest", tail) as reader:
         assert _numbers([read.event for read in reader]) == expected
         assert reader.position == tail
     assert _numbers(_read_in_pieces(headrace, dice, tail)) == expected
@@ -201,7 +201,7 @@ def _scale(headrace: Headrace, segments: list[int], ranges: list[tuple[float, fl
 def _read_in_pieces(headrace: Headrace, dice: random.Random, tail: StreamCut) -> list[bytes]:
     """Readers that stop somewhere, each going on where the last one stopped."""
     events: list[bytes] = []
-    start: StreamCut | Literal["head"] = "head"
+    start: StreamCut | Literal["earliest"] = "earliest"
     while True:
         with headrace.reader("shop", "orders", start, tail) as reader:
             for _, read in zip(range(dice.randrange(1, 5_000)), reader, strict=False):
@@ -245,7 +245,7 @@ def test_a_reader_from_a_time_on_gets_what_was_written_since(real: RealCluster, 
             assert sorted(read.event for read in reader) == sorted(written[count:])
     assert headrace.stream_cut_at("shop", "orders", moments[-1][0]) == tail
     assert headrace.stream_cut_at("shop", "orders", datetime(1960, 1, 1, tzinfo=UTC)) == headrace.admin.stream_cut(
-        "shop", "orders", at="head"
+        "shop", "orders", at="earliest"
     )
     with pytest.raises(InvalidRequestError, match="no time zone"):
         headrace.stream_cut_at("shop", "orders", moments[0][0].replace(tzinfo=None))
@@ -333,7 +333,7 @@ def test_interrupted_large_event_is_stored_once(
         writer.flush()
     assert steps[: step + 1] == LARGE_STEPS[: step + 1]
     tail = headrace.admin.stream_cut("shop", "orders")
-    with headrace.reader("shop", "orders", "head", tail) as reader:
+    with headrace.reader("shop", "orders", "earliest", tail) as reader:
         assert [read.event for read in reader] == events
 
 
@@ -350,7 +350,7 @@ def test_an_earlier_attempt_that_comes_late_is_recognised(headrace: Headrace, mo
     with headrace.writer("shop", "orders", SMALL_BLOCKS) as writer:
         writer.write_batch(_mixed(6), "k")
     tail = headrace.admin.stream_cut("shop", "orders")
-    with headrace.reader("shop", "orders", "head", tail) as reader:
+    with headrace.reader("shop", "orders", "earliest", tail) as reader:
         assert [read.event for read in reader] == _mixed(6)
 
 
@@ -377,5 +377,5 @@ def test_large_events_over_scales_drops_and_kills(real: RealCluster, headrace: H
                 real.start_store()
     scale.join()
     tail = headrace.admin.stream_cut("shop", "orders")
-    with headrace.reader("shop", "orders", "head", tail) as reader:
+    with headrace.reader("shop", "orders", "earliest", tail) as reader:
         assert _numbers([read.event for read in reader]) == {key: list(range(100)) for key in keys}

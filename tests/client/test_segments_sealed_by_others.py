@@ -47,7 +47,7 @@ def test_writers_and_readers_go_on_behind_it(real: RealCluster, headrace: Headra
     assert {one.key_range for one in left} == {sealed.key_range, other.key_range}
     expected = {key: list(range(200)) for key in KEYS}
     tail = admin.stream_cut("shop", "orders")
-    with headrace.reader("shop", "orders", "head", tail) as reader:
+    with headrace.reader("shop", "orders", "earliest", tail) as reader:
         assert _numbers([read.event for read in reader]) == expected
 
 
@@ -58,7 +58,7 @@ def test_a_reader_at_its_end_has_it_replaced(real: RealCluster, headrace: Headra
         writer.write(b"k:0", "k").result()
     (sealed,) = headrace.admin.segments("shop", "orders")
     real.segment_stores.seal_segment(sealed.name)
-    with headrace.reader("shop", "orders", "head") as reader:
+    with headrace.reader("shop", "orders", "earliest") as reader:
         batch = reader.read_batch(timeout_s=30)
         assert batch is not None
         assert batch.events == [b"k:0"]
@@ -83,5 +83,5 @@ def test_two_writers_of_one_segment(real: RealCluster, headrace: Headrace, times
                 ack.result()
             assert _settled_epoch(headrace) == number + 1
     tail = headrace.admin.stream_cut("shop", "orders")
-    with headrace.reader("shop", "orders", "head", tail) as reader:
+    with headrace.reader("shop", "orders", "earliest", tail) as reader:
         assert _numbers([read.event for read in reader]) == {"one": list(range(times)), "two": list(range(times))}

@@ -108,7 +108,7 @@ def test_writer_leaves_a_silent_store_that_has_lost_its_segment(
 
 def test_reader_leaves_a_silent_store_that_has_lost_its_segment(cluster: Cluster, silent: SilentStore) -> None:
     cluster.put(0, b"event")
-    with cluster.client() as headrace, headrace.reader("s", "t", start="head") as reader:
+    with cluster.client() as headrace, headrace.reader("s", "t", start="earliest") as reader:
         found: list[bytes] = []
         reading = threading.Thread(target=lambda: found.append(next(iter(reader)).event))
         reading.start()

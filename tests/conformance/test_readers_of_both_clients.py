@@ -79,7 +79,7 @@ def test_a_checkpoint_of_python_has_the_positions_of_both(shared: MixedGroup):
     _, _, _, at_checkpoint = shared.log.await_note("checkpoint", "java", "c")
     cut = positions(cut_words(checkpoint))
     assert positions(at_checkpoint).items() <= cut.items()
-    assert cut == shared.ours.admin.stream_cut(shared.scope, "a", at="tail").offsets
+    assert cut == shared.ours.admin.stream_cut(shared.scope, "a", at="latest").offsets
     shared.write(5)
     assert shared.java.run("unread", "g") == str(shared.group().lag().bytes_unread) != "0"
 
@@ -87,7 +87,7 @@ def test_a_checkpoint_of_python_has_the_positions_of_both(shared: MixedGroup):
 def test_a_checkpoint_of_java_has_the_positions_of_both(shared: MixedGroup):
     cut = positions(shared.java.run("checkpoint", "g", "c"))
     shared.log.await_note("checkpoint", "java", "c")
-    assert cut == shared.ours.admin.stream_cut(shared.scope, "a", at="tail").offsets
+    assert cut == shared.ours.admin.stream_cut(shared.scope, "a", at="latest").offsets
     shared.write(5)
     assert str(shared.group().lag().bytes_unread) == shared.java.run("unread", "g") != "0"
     shared.await_all()
@@ -109,7 +109,7 @@ def test_checkpoints_under_load_are_the_same_for_both(mixed: MixedGroup):
 
 
 def test_stream_cuts_of_either_client(shared: MixedGroup):
-    tail = shared.ours.admin.stream_cut(shared.scope, "a", at="tail")
+    tail = shared.ours.admin.stream_cut(shared.scope, "a", at="latest")
     assert shared.group().stream_cuts() == (tail,)
     assert positions(shared.java.run("cuts", "g")) == tail.offsets
 

@@ -37,9 +37,9 @@ def test_nothing_is_lost_doubled_or_reordered(running: dict[str, Any]):
             writer.flush()
             assert writer.acknowledged_events == EVENTS
         scale.join()
-        tail = headrace.admin.stream_cut("crash", "events", at="tail")
+        tail = headrace.admin.stream_cut("crash", "events", at="latest")
         read: dict[bytes, list[int]] = defaultdict(list)
-        with headrace.reader("crash", "events", start="head", end=tail) as reader:
+        with headrace.reader("crash", "events", start="earliest", end=tail) as reader:
             for event in reader:
                 key, position = event.event.split()
                 read[key].append(int(position))
@@ -48,7 +48,7 @@ def test_nothing_is_lost_doubled_or_reordered(running: dict[str, Any]):
 
 
 def _split_first_segment(headrace: Any) -> None:
-    first = headrace.admin.segments("crash", "events", at="tail")[0]
+    first = headrace.admin.segments("crash", "events", at="latest")[0]
     low, high = first.key_range.low, first.key_range.high
     middle = (low + high) / 2
     headrace.admin.scale_stream("crash", "events", seal=[first.segment_id], ranges=[(low, middle), (middle, high)])

@@ -78,7 +78,7 @@ def test_volumes_may_go_after_an_orderly_stop(tmp_path: Path):
                     written.append(number)
             if life:
                 headrace.admin.seal_stream("copies", "events")
-                with headrace.reader("copies", "events", start="head") as reader:
+                with headrace.reader("copies", "events") as reader:
                     assert sorted(int(event.event) for event in reader) == written
         for store in running["segmentStores"]:
             shutil.rmtree(store["dataDir"])
@@ -94,7 +94,10 @@ def _lose(store: dict[str, Any]) -> None:
 
 
 def _read_all(running: dict[str, Any], read: dict[bytes, list[int]]) -> None:
-    with connect(running["endpoints"]["http"]) as headrace, headrace.reader("copies", "events", start="head") as reader:
+    with (
+        connect(running["endpoints"]["http"]) as headrace,
+        headrace.reader("copies", "events", start="earliest") as reader,
+    ):
         for event in reader:
             key, number = event.event.split()
             read[key].append(int(number))

@@ -50,7 +50,10 @@ def test_moving_containers_loses_doubles_and_reorders_no_event(running: dict[str
 
 def _read_all(running: dict[str, Any], read: dict[bytes, list[int]]) -> None:
     """With a client of its own, at the tail until the stream is sealed."""
-    with connect(running["endpoints"]["http"]) as headrace, headrace.reader("moves", "events", start="head") as reader:
+    with (
+        connect(running["endpoints"]["http"]) as headrace,
+        headrace.reader("moves", "events", start="earliest") as reader,
+    ):
         for event in reader:
             key, number = event.event.split()
             read[key].append(int(number))

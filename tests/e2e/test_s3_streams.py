@@ -34,7 +34,7 @@ def test_a_lost_disk_loses_no_acknowledged_event(tmp_path: Path):
         view = headrace.admin.create_stream("s3", "events", scaling=ScalingPolicy.fixed(3), acknowledged_by=LogClass.S3)
         assert view.acknowledged_by is LogClass.S3
         layout = ContainerLayout(CONTAINER_COUNT, S3_CONTAINERS)
-        for each in headrace.admin.segments("s3", "events", at="tail"):
+        for each in headrace.admin.segments("s3", "events", at="latest"):
             name = segment_name("s3", "events", each.segment_id)
             assert layout.class_of(layout.container_of_segment(name)) is LogClass.S3
         with headrace.writer("s3", "events") as writer:
@@ -52,7 +52,7 @@ def test_a_lost_disk_loses_no_acknowledged_event(tmp_path: Path):
             writer.flush()
         headrace.admin.seal_stream("s3", "events")
         read: dict[int, list[int]] = {key: [] for key in range(KEYS)}
-        with headrace.reader("s3", "events", start="head") as reader:
+        with headrace.reader("s3", "events", start="earliest") as reader:
             for event in reader:
                 read[int(event.event) % KEYS].append(int(event.event))
     assert read == {key: list(range(key, 2 * EVENTS, KEYS)) for key in range(KEYS)}
@@ -97,7 +97,7 @@ def test_events_in_flight_are_stored_once_in_order(tmp_path: Path):
             assert writer.acknowledged_events == FLIGHT_EVENTS + 4 * KEYS
         headrace.admin.seal_stream("s3", "events")
         read: dict[bytes, list[int]] = defaultdict(list)
-        with headrace.reader("s3", "events", start="head") as reader:
+        with headrace.reader("s3", "events", start="earliest") as reader:
             for event in reader:
                 key, position = event.event.split()
                 read[key].append(int(position))
@@ -107,7 +107,7 @@ def test_events_in_flight_are_stored_once_in_order(tmp_path: Path):
 
 
 def _split_first_segment(headrace: Headrace) -> None:
-    first = headrace.admin.segments("s3", "events", at="tail")[0]
+    first = headrace.admin.segments("s3", "events", at="latest")[0]
     low, high = first.key_range.low, first.key_range.high
     middle = (low + high) / 2
     headrace.admin.scale_stream("s3", "events", seal=[first.segment_id], ranges=[(low, middle), (middle, high)])
@@ -123,7 +123,7 @@ def _commit_transaction(headrace: Headrace) -> None:
 
 def _pause_an_owner(headrace: Headrace, state_file: Path, writer: EventWriter) -> None:
     """Pause the owner of a segment with an event in flight, until the other store serves this segment."""
-    segment = headrace.admin.segments("s3", "events", at="tail")[0].segment_id
+    segment = headrace.admin.segments("s3", "events", at="latest")[0].segment_id
     layout = ContainerLayout(CONTAINER_COUNT, S3_CONTAINERS)
     container = layout.container_of_segment(segment_name("s3", "events", segment))
     before = headrace.admin.cluster.containers().containers[container]

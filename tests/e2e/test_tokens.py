@@ -73,7 +73,7 @@ def _create_streams(running: dict[str, Any]) -> None:
         headrace.admin.create_scope("shop")
         for stream in ("orders", "returns"):
             headrace.admin.create_stream("shop", stream, scaling=ScalingPolicy.fixed(1))
-        cut = headrace.admin.stream_cut("shop", "orders", at="tail")
+        cut = headrace.admin.stream_cut("shop", "orders", at="latest")
         assert set(cut.offsets.values()) == {0}
 
 

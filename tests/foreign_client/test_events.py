@@ -25,8 +25,8 @@ def in_order(count: int) -> dict[str, list[int]]:
 
 
 def read_by_ours(ours: Headrace, stream: str) -> list[Any]:
-    tail = ours.admin.stream_cut("s", stream, at="tail")
-    with ours.reader("s", stream, start="head", end=tail) as reader:
+    tail = ours.admin.stream_cut("s", stream, at="latest")
+    with ours.reader("s", stream, start="earliest", end=tail) as reader:
         return list(reader)
 
 
@@ -93,7 +93,7 @@ def test_a_reader_hands_over_to_another(foreign: Callable[..., Any], ours: Headr
     seen = foreign(foreign_client.hand_over, "s", "handed", "group-handed", len(events))
     assert len(seen["first"]) == 100
     assert numbers_by_key([*seen["first"], *seen["second"]]) == in_order(400)
-    assert seen["cut"] == ours.admin.stream_cut("s", "handed", at="tail").offsets
+    assert seen["cut"] == ours.admin.stream_cut("s", "handed", at="latest").offsets
 
 
 def test_readers_in_two_processes_share_a_stream(start: Callable[..., foreign_client.Child], ours: Headrace):

@@ -35,9 +35,9 @@ def test_a_tag_chooses_that_s3_acknowledges(foreign: Callable[..., Any], ours: H
     seen = foreign(foreign_client.events_that_s3_acknowledges, "s", "in-s3", count)
     assert seen == {"created": True, "tags": ["headrace.acknowledged-by=s3"]}
     assert ours.admin.get_stream("s", "in-s3").acknowledged_by is LogClass.S3
-    tail = ours.admin.stream_cut("s", "in-s3", at="tail")
+    tail = ours.admin.stream_cut("s", "in-s3", at="latest")
     read: dict[bytes, list[int]] = defaultdict(list)
-    with ours.reader("s", "in-s3", start="head", end=tail) as reader:
+    with ours.reader("s", "in-s3", start="earliest", end=tail) as reader:
         for event in reader:
             key, number = event.event.split()
             read[key].append(int(number))
@@ -92,5 +92,5 @@ def test_a_sealed_stream_refuses_events_and_keeps_older_ones(foreign: Callable[.
     ours.admin.create_stream("s", "sealed", scaling=ScalingPolicy.fixed(2))
     refused = foreign(foreign_client.write_to_a_sealed_stream, "s", "sealed")
     assert refused[1]
-    with ours.reader("s", "sealed", start="head") as reader:
+    with ours.reader("s", "sealed", start="earliest") as reader:
         assert [one.event for one in reader] == [b"before"]

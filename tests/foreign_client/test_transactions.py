@@ -26,7 +26,7 @@ def test_transactions(start: Callable[..., foreign_client.Child], ours: Headrace
     child.say("scaled")
     assert child.hear()["open"] == [True, False, False, True, False]
     read: list[bytes] = []
-    with ours.reader("s", "transactional", start="head") as reader:
+    with ours.reader("s", "transactional", start="earliest") as reader:
         while len(read) < EVENTS + 1:
             batch = reader.read_batch(60)
             assert batch is not None, f"only {len(read)} events came"

@@ -96,7 +96,7 @@ def test_each_order_is_billed_once(programs: dict[str, Any], client: Headrace, m
 
 def _invoice(programs: dict[str, Any], client: Headrace, scope: str) -> int:
     """The number of orders that this run has read."""
-    tail = client.admin.stream_cut(scope, "orders", at="tail")
+    tail = client.admin.stream_cut(scope, "orders", at="latest")
     invoices = f"{scope}/invoices"
     return client.transform(f"{scope}/orders", programs["invoices"], into=invoices, name="invoicing", end=tail).events
 

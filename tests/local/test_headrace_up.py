@@ -182,8 +182,8 @@ def test_the_main_path(directory: Path, starts: list[Up]):
     assert (status, stream.get("state")) == (200, "ACTIVE"), stream
     assert again.ask("GET", "/v1/scopes/s/streams/t/stream-cut")[1]["cut"] == tail
     with connect(again.state["endpoints"]["http"]) as headrace:
-        end = headrace.admin.stream_cut("s", "t", at="tail")
-        with headrace.reader("s", "t", start="head", end=end) as reader:
+        end = headrace.admin.stream_cut("s", "t", at="latest")
+        with headrace.reader("s", "t", start="earliest", end=end) as reader:
             assert sorted(bytes(read.event).decode() for read in reader) == sorted(EVENTS)
     pidfds = children(again)
     assert again.end(signal.SIGINT) == (0, "")

@@ -142,11 +142,11 @@ class TestOnSpark:
         arguments |= {"from": start, "to": datetime.now(UTC).isoformat(), "approx_bytes_per_trigger": "2500"}
         arguments |= {"checkpoint": str(tmp_path / "checkpoint"), "target_stream": "copy", "key_field": "customer"}
         assert replay.run(spark, arguments) == replay.Replayed(130, without_field=10)
-        tail = admin.stream_cut(headrace_scope, "copy", at="tail")
+        tail = admin.stream_cut(headrace_scope, "copy", at="latest")
         assert forget_last_commit(tmp_path / "checkpoint" / "progress") > 0, "there were several batches"
         assert replay.run(spark, arguments) == replay.Replayed(0)
-        assert admin.stream_cut(headrace_scope, "copy", at="tail") == tail
-        with headrace_client.reader(headrace_scope, "copy", start="head", end=tail) as reader:
+        assert admin.stream_cut(headrace_scope, "copy", at="latest") == tail
+        with headrace_client.reader(headrace_scope, "copy", start="earliest", end=tail) as reader:
             copied = [read.event for read in reader]
         orders = [json.loads(event) for event in copied if b"number" in event]
         for customer in range(7):
@@ -176,7 +176,7 @@ class TestOnSpark:
         arguments["target_scope"] = f"{headrace_scope}-other"
         assert replay.run(spark, arguments) == replay.Replayed(300)
         copies: dict[str, list[int]] = {}
-        with headrace_client.reader(f"{headrace_scope}-other", "copy", start="head") as reader:
+        with headrace_client.reader(f"{headrace_scope}-other", "copy", start="earliest") as reader:
             for read in islice(reader, 300):
                 copies.setdefault(str(int(read.event) % 11), []).append(int(read.event))
         assert copies == {str(key): list(range(key, 300, 11)) for key in range(11)}

@@ -83,8 +83,8 @@ class Job:
         self.client.admin.scale_stream(self.scope, "orders", seal=sealed, ranges=ranges)
 
     def windows(self) -> list[dict[str, Any]]:
-        tail = self.client.admin.stream_cut(self.scope, "windows", at="tail")
-        with self.client.reader(self.scope, "windows", start="head", end=tail) as reader:
+        tail = self.client.admin.stream_cut(self.scope, "windows", at="latest")
+        with self.client.reader(self.scope, "windows", start="earliest", end=tail) as reader:
             return [json.loads(read.event) for read in reader]
 
     def quarantine(self) -> list[tuple[bytes, str]]:

@@ -57,7 +57,7 @@ def write(headrace: Headrace, scope: str, numbers: range) -> None:
 
 
 def tail(headrace: Headrace, scope: str, stream: str = "in") -> StreamCut:
-    return headrace.admin.stream_cut(scope, stream, at="tail")
+    return headrace.admin.stream_cut(scope, stream, at="latest")
 
 
 def written(headrace: Headrace, scope: str, count: int) -> list[int]:
@@ -290,7 +290,7 @@ def test_events_without_results_are_not_read_again(headrace_client: Headrace, st
 def test_the_start_is_chosen_once(headrace_client: Headrace, streams: Callable[[int], str]):
     """The first run begins at the tail, and fails before it has committed anything."""
     scope = streams(10)
-    options = TransformOptions(commit_every_s=0, start="tail")
+    options = TransformOptions(commit_every_s=0, start="latest")
 
     def broken(events: Sequence[bytes]) -> list[tuple[bytes, str | None]]:
         raise ValueError("not yet")

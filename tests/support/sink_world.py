@@ -29,8 +29,8 @@ class SinkWorld:
 
     def events(self, stream: str = "out") -> list[bytes]:
         """All events of a stream that readers can see now."""
-        tail = self.client.admin.stream_cut(self.scope, stream, at="tail")
-        with self.client.reader(self.scope, stream, start="head", end=tail) as reader:
+        tail = self.client.admin.stream_cut(self.scope, stream, at="latest")
+        with self.client.reader(self.scope, stream, start="earliest", end=tail) as reader:
             return [read.event for read in reader]
 
     def numbers(self, stream: str = "out") -> Counter[int]:

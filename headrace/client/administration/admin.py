@@ -8,7 +8,7 @@ controller cannot be reached.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from headrace.api.plans import (
     Chunks,
@@ -53,6 +53,7 @@ from headrace.api.streams import (
     StreamView,
     UpdateStreamRequest,
 )
+from headrace.client.administration.ends import END_IN_QUERY, AnyEnd, current_end
 from headrace.client.administration.operators_admin import AsyncClusterAdmin, AsyncDeadLettersAdmin
 from headrace.client.administration.polling import items_of_pages, until
 from headrace.client.administration.reader_groups_admin import AsyncReaderGroupsAdmin
@@ -79,7 +80,6 @@ from headrace.model.segments import KeyRange
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 from headrace.model.stream_cuts import StreamCut
 
-At = Literal["head", "tail"]
 CutLike = StreamCut | Mapping[int, int] | None
 
 
@@ -380,16 +380,17 @@ class AsyncAdmin:
         return parsed(ScaleState.from_json, answer)
 
     async def segments(
-        self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
+        self, scope: str, stream: str, *, at: AnyEnd | int = "latest", epoch: int | None = None
     ) -> tuple[StartedSegment, ...]:
-        """Lists the segments of an epoch, or at the head, the tail or a time (milliseconds since the Unix epoch)."""
+        """Lists the segments of an epoch, or at an end of the stream or a time (milliseconds since the Unix epoch)."""
         return (await self.epoch_segments(scope, stream, at=at, epoch=epoch)).segments
 
     async def epoch_segments(
-        self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
+        self, scope: str, stream: str, *, at: AnyEnd | int = "latest", epoch: int | None = None
     ) -> EpochSegments:
         """Like `segments`, with the number of the epoch and whether the stream is sealed."""
-        query: dict[str, str | int] = {"at": at} if epoch is None else {"epoch": epoch}
+        point = at if isinstance(at, int) else END_IN_QUERY[current_end(at)]
+        query: dict[str, str | int] = {"at": point} if epoch is None else {"epoch": epoch}
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments", query=query)
         return parsed(EpochSegments.from_json, answer)
 
@@ -411,9 +412,11 @@ class AsyncAdmin:
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/endpoint")
         return parsed(SegmentEndpoint.from_json, answer)
 
-    async def stream_cut(self, scope: str, stream: str, *, at: At = "tail") -> StreamCut:
-        """Returns the cut at the head (the first retained byte) or the tail (after the last acknowledged event)."""
-        answer = await self._api.request("GET", f"{_path(scope, stream)}/stream-cut", query={"at": at})
+    async def stream_cut(self, scope: str, stream: str, *, at: AnyEnd = "latest") -> StreamCut:
+        """Returns the cut at "earliest" (the first retained byte) or "latest" (after the last acknowledged event)."""
+        answer = await self._api.request(
+            "GET", f"{_path(scope, stream)}/stream-cut", query={"at": END_IN_QUERY[current_end(at)]}
+        )
         return parsed(StreamCutView.from_json, answer).cut
 
     async def segments_between(

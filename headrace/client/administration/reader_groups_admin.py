@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import uuid4
 
 from headrace.api.reader_groups import (
@@ -13,17 +14,24 @@ from headrace.api.reader_groups import (
 )
 from headrace.api.segments import EpochSegments, SegmentEndpoint
 from headrace.client.administration.polling import items_of_pages, until
+from headrace.client.administration.scoped_names import scope_and_name
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.arguments import checked_calls
-from headrace.model.errors import NotFoundError
+from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.names import check_reader_group_name, check_scope_name
 from headrace.model.reader_groups import (
+    GroupStream,
     ReaderGroupConfiguration,
     check_group_id,
     state_stream_name,
 )
 
 _PASSING = ("CREATING", "UPDATING")
+
+
+def _configuration_of(scope: str, streams: Sequence[str]) -> ReaderGroupConfiguration:
+    names = [scope_and_name(name, None) if "/" in name else (scope, name) for name in streams]
+    return ReaderGroupConfiguration(tuple(GroupStream(*name) for name in names))
 
 
 @checked_calls()
@@ -36,19 +44,28 @@ class AsyncReaderGroupsAdmin:
     async def create(
         self,
         scope: str,
-        group: str,
-        configuration: ReaderGroupConfiguration,
+        group: str | None = None,
+        configuration: ReaderGroupConfiguration | None = None,
         *,
+        streams: Sequence[str] | None = None,
         group_id: str | None = None,
         wait: bool = True,
     ) -> ReaderGroupView:
-        """Creates a group with the id `group_id`, by default a random one.
+        """Creates a group of some streams, or with another configuration.
 
-        An existing group is returned unchanged. The caller can detect this by its `group_id`.
+            admin.reader_groups.create("shop/billing", streams=["orders"])
+
+        `streams` are names in the group's scope, or `scope/stream`. The group has the id `group_id`, by default a
+        random one. An existing group is returned unchanged. The caller can detect this by its `group_id`.
 
         Raises:
+            InvalidRequestError: there are neither streams nor a configuration, or both.
             NotFoundError: there is no such scope; or code "stream_not_found".
         """
+        scope, group = scope_and_name(scope, group)
+        if (configuration is None) == (streams is None):
+            raise InvalidRequestError("create: expected either streams or a configuration")
+        configuration = configuration or _configuration_of(scope, streams or ())
         body = CreateReaderGroupRequest(
             **ReaderGroupSettings.of(configuration).fields(),
             group=check_reader_group_name(group),

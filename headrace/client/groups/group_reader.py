@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.administration.admin import AsyncAdmin
-from headrace.client.closing import close_all, close_wholly, stop_tasks
+from headrace.client.closing import close_all, close_wholly, handle_text, stop_tasks
 from headrace.client.groups.group_member import GroupMember
 from headrace.client.groups.group_segments import Arrived, OwnedSegment, OwnedSegments
 from headrace.client.groups.group_synchronizer import END_UNBOUNDED, GroupSynchronizer
@@ -104,6 +104,9 @@ class AsyncGroupReader:
         self._revision = 0
         self._leaving: asyncio.Task[None] | None = None
         self._ownership = Ownership()
+
+    def __repr__(self) -> str:
+        return handle_text(self, f"{self.name} of {self._group.scope}/{self._group.group}", closed=self.closed)
 
     async def open(self) -> None:
         """Joins the group.

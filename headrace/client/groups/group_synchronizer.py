@@ -127,7 +127,7 @@ class GroupSynchronizer:
         starts: dict[StreamSegmentName, int] = {}
         ends: dict[StreamSegmentName, int] = {}
         for stream in view.configuration.streams:
-            start = stream.start or await self._admin.stream_cut(stream.scope, stream.stream, at="head")
+            start = stream.start or await self._admin.stream_cut(stream.scope, stream.stream, at="earliest")
             starts.update(_named(start))
             if stream.end is not None:
                 found = _named(stream.end).items()

@@ -7,11 +7,13 @@ import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal
 from uuid import uuid4
 
 from headrace.client.administration.admin import AsyncAdmin
+from headrace.client.closing import handle_text
 from headrace.client.groups.group_positions import (
     GroupLag,
     GroupStatus,
@@ -22,6 +24,7 @@ from headrace.client.groups.group_positions import (
 )
 from headrace.client.groups.group_reader import AsyncGroupReader, GroupReaderOptions
 from headrace.client.groups.group_synchronizer import GroupSynchronizer
+from headrace.client.places import Place, end_or_cut
 from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
@@ -35,11 +38,13 @@ from headrace.model.group_updates import (
     RemoveReader,
 )
 from headrace.model.names import StreamSegmentName
+from headrace.model.reader_groups import ReaderGroupConfiguration
 from headrace.model.stream_cuts import StreamCut
 
 CHECKPOINT_TIMEOUT_S = 60.0
 
-ResetTo = Literal["start", "checkpoint", "head", "tail"]
+ResetTo = Literal["start", "checkpoint"] | Place
+"""The group's starting cuts, its last checkpoint, or a place in each of its streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,9 @@ class AsyncReaderGroup:
         self._awaited: set[str] = set()
         self._synchronizer = GroupSynchronizer(admin, scope, group, self._applied, give_up_after_s)
         self._is_closed = False
+
+    def __repr__(self) -> str:
+        return handle_text(self, f"{self.scope}/{self.group}", closed=self.closed)
 
     async def open(self, *, initialize: bool = True) -> None:
         """Reads the state of the group. Raises as `AsyncHeadrace.reader_group`."""
@@ -127,7 +135,7 @@ class AsyncReaderGroup:
         return await stream_cuts(self._admin, positions)
 
     async def reset(self, to: ResetTo | Sequence[StreamCut] = "checkpoint") -> None:
-        """Moves the group to its starting cuts, to its last checkpoint, to head or tail of its streams, or to cuts.
+        """Moves the group to its starting cuts, to its last checkpoint, to a place in each of its streams, or to cuts.
 
         Without a checkpoint, "checkpoint" is its starting cuts. Readers that are online drop what they have not
         returned, and continue there. Streams without a cut begin at their heads. A reset that is refused changes
@@ -139,7 +147,7 @@ class AsyncReaderGroup:
         """
         if not to:
             raise InvalidRequestError(
-                'reset: to is empty, but must have at least one stream cut: "head" begins at the head'
+                'reset: to is empty, but must have at least one stream cut: "earliest" begins at the first event'
             )
         state = await self._synchronizer.fetch()
         view = await self._admin.reader_groups.get(self.scope, self.group)
@@ -147,15 +155,11 @@ class AsyncReaderGroup:
         if to == "checkpoint" and state.checkpoints.last is not None:
             cuts: Iterable[StreamCut] = await stream_cuts(self._admin, state.checkpoints.last)
             configuration = configuration.beginning_at(cuts)
-        elif to == "head":
-            configuration = configuration.beginning_at(())
-        elif to == "tail":
-            cuts = [
-                await self._admin.stream_cut(stream.scope, stream.stream, at="tail") for stream in configuration.streams
-            ]
-            configuration = configuration.beginning_at(cuts)
-        elif not isinstance(to, str):
-            configuration = configuration.beginning_at(to)
+        elif isinstance(to, str | datetime | timedelta):
+            if to not in ("start", "checkpoint"):
+                configuration = configuration.beginning_at(await self._cuts_at(configuration, to))
+        else:
+            configuration = configuration.beginning_at((to,) if isinstance(to, StreamCut) else to)
         await self._synchronizer.entries.update(lambda _: [NoteUpdating(True)])
         try:
             view = await self._admin.reader_groups.update(view, configuration)
@@ -165,6 +169,15 @@ class AsyncReaderGroup:
                     await self._synchronizer.take_configuration(may_settle=True)
             raise
         await self._synchronizer.begin_again(view)
+
+    async def _cuts_at(self, configuration: ReaderGroupConfiguration, place: Place) -> list[StreamCut]:
+        """The cuts at a place of each stream; none for the beginning, which may be truncated further meanwhile."""
+        found = [await end_or_cut(self._admin, stream.scope, stream.stream, place) for stream in configuration.streams]
+        return [
+            await self._admin.stream_cut(stream.scope, stream.stream, at="latest") if cut == "latest" else cut
+            for stream, cut in zip(configuration.streams, found, strict=True)
+            if cut != "earliest"
+        ]
 
     async def lag(self) -> GroupLag:
         """Returns how far the group is behind the tails of its streams, or behind its end cuts.

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from headrace import wire
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
-from headrace.client.closing import close_all, stop_tasks
+from headrace.client.closing import close_all, handle_text, stop_tasks
 from headrace.client.column_errors import arrow_missing
 from headrace.client.ownership import Ownership
 from headrace.client.ranges.segment_ranges import SegmentRange, ranges_between, refuse_invalid_cut, segment_ranges
@@ -36,6 +36,7 @@ from headrace.client.reading.time_order import SPANS_WAITING_MAX, TimeOrder
 from headrace.client.reading.time_windows import TimeWindow, TimeWindows
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S, MakeCommand, SegmentRequests
+from headrace.codec.places import End
 from headrace.model.arguments import check_fields, checked_calls
 from headrace.model.errors import CorruptError, FrozenError, IllegalStateError, InvalidRequestError, TruncatedError
 from headrace.model.limits import EVENT_HEADER_BYTES
@@ -55,7 +56,7 @@ BATCHES_WAITING_MAX = 4
 TIME_RESOLUTION_S_DEFAULT = 0.1
 TIME_RESOLUTION_S_MAX = 3600.0
 
-Start = Literal["head", "tail"] | StreamCut
+Start = End | StreamCut
 AnyBatch = EventBatch | ArrowBatch
 ReturnedBatch = TypeVar("ReturnedBatch", EventBatch, ArrowBatch)
 Assemble = Callable[[int, int], Assembler[AnyBatch]]
@@ -178,6 +179,9 @@ class AsyncEventReader:
         """Those of the newest batch, for an iterator over single events."""
         self._is_closed = False
         self._ownership = Ownership()
+
+    def __repr__(self) -> str:
+        return handle_text(self, f"{self.scope}/{self.stream}", closed=self.closed)
 
     async def open(self) -> None:
         """Gets the start position from the controller. The first call for events starts to read.

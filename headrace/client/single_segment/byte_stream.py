@@ -12,10 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from headrace.client.administration.ends import AnyEnd, current_end
 from headrace.client.backoff import Backoff
-from headrace.client.closing import close_all, exit_all_async
+from headrace.client.closing import close_all, exit_all_async, handle_text
 from headrace.client.ownership import Ownership
 from headrace.client.reading.segment_stream import SegmentStream
 from headrace.client.single_segment.segment_requests import BYTES_RETRY_TIMEOUT_S, ByteSegment
@@ -230,7 +231,7 @@ def byte_view(data: Event) -> memoryview:
 WINDOW_BYTES = 1024 * 1024
 WINDOWS_WAITING_MAX = 4
 
-ByteStart = Literal["head", "tail"] | int
+ByteStart = AnyEnd | int
 WritableBuffer = bytearray | memoryview
 
 
@@ -535,6 +536,9 @@ class AsyncByteStream:
         self._open: list[AsyncByteWriter | AsyncByteReader] = []
         self._is_closed = False
 
+    def __repr__(self) -> str:
+        return handle_text(self, f"{self.scope}/{self.stream}", closed=self.closed)
+
     async def writer(
         self,
         *,
@@ -568,18 +572,17 @@ class AsyncByteStream:
         return opened
 
     async def reader(
-        self, start: ByteStart = "head", *, give_up_after_s: float = BYTES_RETRY_TIMEOUT_S
+        self, start: ByteStart = "earliest", *, give_up_after_s: float = BYTES_RETRY_TIMEOUT_S
     ) -> AsyncByteReader:
-        """Opens a reader at the head, the tail, or an offset. After `give_up_after_s` without its store, reads fail.
+        """Opens a reader at "earliest", "latest" or an offset. After `give_up_after_s` without its store, reads fail.
 
         Raises:
             InvalidRequestError: the offset is negative.
         """
         self._check_open()
-        if start == "head":
-            start = await self._segment.head_offset()
-        elif start == "tail":
-            start = await self._segment.tail_offset()
+        if isinstance(start, str):
+            is_earliest = current_end(start) == "earliest"
+            start = await (self._segment.head_offset() if is_earliest else self._segment.tail_offset())
         opened = AsyncByteReader(self._own_segment(give_up_after_s), check_offset(start))
         self._keep(opened)
         return opened

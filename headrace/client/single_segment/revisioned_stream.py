@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from headrace import wire
 from headrace.client.backoff import Backoff
+from headrace.client.closing import handle_text
 from headrace.client.reading.segment_stream import READ_TIMEOUT_S
 from headrace.client.segment_connections import EndpointSource, SegmentConnections
 from headrace.client.single_segment.segment_requests import (
@@ -68,6 +69,9 @@ class AsyncRevisionedStream:
         self._event_number = 0
         self._writer: _WriterFlow | None = None
         self._is_closed = False
+
+    def __repr__(self) -> str:
+        return handle_text(self, f"{self.scope}/{self.stream}", closed=self.closed)
 
     async def oldest_revision(self) -> int:
         """Returns the revision before the first entry that is left."""

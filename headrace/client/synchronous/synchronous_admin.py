@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from headrace.api.plans import Chunks, NextCutView, OnTruncation, RangePlan, RangeToPlan
 from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, StartedSegment, Successors
 from headrace.api.streams import EpochHistory, ScaleProgress, ScaleState, ScalingEvent, StreamSummary, StreamView
-from headrace.client.administration.admin import AsyncAdmin, At, CutLike
+from headrace.client.administration.admin import AsyncAdmin, CutLike
+from headrace.client.administration.ends import AnyEnd
 from headrace.client.loop_thread import LoopCaller
 from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
 from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
@@ -243,13 +244,13 @@ class Admin:
         return self._thread.run(self._core.scale_status(scope, stream, epoch))
 
     def segments(
-        self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
+        self, scope: str, stream: str, *, at: AnyEnd | int = "latest", epoch: int | None = None
     ) -> tuple[StartedSegment, ...]:
-        """Lists the segments of an epoch, or at the head, the tail or a time (milliseconds since the Unix epoch)."""
+        """Lists the segments of an epoch, or at an end of the stream or a time (milliseconds since the Unix epoch)."""
         return self._thread.run(self._core.segments(scope, stream, at=at, epoch=epoch))
 
     def epoch_segments(
-        self, scope: str, stream: str, *, at: At | int = "tail", epoch: int | None = None
+        self, scope: str, stream: str, *, at: AnyEnd | int = "latest", epoch: int | None = None
     ) -> EpochSegments:
         """Like `segments`, with the number of the epoch and whether the stream is sealed."""
         return self._thread.run(self._core.epoch_segments(scope, stream, at=at, epoch=epoch))
@@ -268,8 +269,8 @@ class Admin:
         """Returns the address of the segment's store. Retries for a while if no store owns the container now."""
         return self._thread.run(self._core.endpoint(scope, stream, segment_id))
 
-    def stream_cut(self, scope: str, stream: str, *, at: At = "tail") -> StreamCut:
-        """Returns the cut at the head (the first retained byte) or the tail (after the last acknowledged event)."""
+    def stream_cut(self, scope: str, stream: str, *, at: AnyEnd = "latest") -> StreamCut:
+        """Returns the cut at "earliest" (the first retained byte) or "latest" (after the last acknowledged event)."""
         return self._thread.run(self._core.stream_cut(scope, stream, at=at))
 
     def segments_between(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from headrace.client.closing import handle_text
 from headrace.client.groups.group_reader import AsyncGroupReader, GroupBatch, GroupEvent
 from headrace.client.loop_thread import LoopCaller
 from headrace.client.ranges.range_reader import AsyncRangeReader
@@ -61,6 +62,9 @@ class EventWriter:
         self._core = core
         self._accumulator = core.accumulator
         self._add = core.accumulator.add
+
+    def __repr__(self) -> str:
+        return handle_text(self, f"{self._core.scope}/{self._core.stream}", closed=self.closed)
 
     def write(self, event: Event, routing_key: str | None = None) -> Ack:
         """Queues an event. Waits only while the buffer is full.
@@ -188,6 +192,9 @@ class EventReader:
         self._reader = reader
         self._unreturned: Iterator[EventRead] = iter(())
         """Those of the newest batch, for an iterator over single events."""
+
+    def __repr__(self) -> str:
+        return handle_text(self, f"{self._reader.scope}/{self._reader.stream}", closed=self.closed)
 
     def read_batch(self, timeout_s: float | None = None) -> EventBatch | None:
         """Returns the next events of one segment. None when `timeout_s` has passed, or when `ended` is true.

@@ -122,6 +122,9 @@ class ByteStream:
         self._thread = thread
         self._core = core
 
+    def __repr__(self) -> str:
+        return repr(self._core).replace("<Async", "<", 1)
+
     def writer(
         self,
         *,
@@ -151,8 +154,8 @@ class ByteStream:
             ),
         )
 
-    def reader(self, start: ByteStart = "head", *, give_up_after_s: float = BYTES_RETRY_TIMEOUT_S) -> ByteReader:
-        """Opens a reader at the head, the tail, or an offset. After `give_up_after_s` without its store, reads fail.
+    def reader(self, start: ByteStart = "earliest", *, give_up_after_s: float = BYTES_RETRY_TIMEOUT_S) -> ByteReader:
+        """Opens a reader at "earliest", "latest" or an offset. After `give_up_after_s` without its store, reads fail.
 
         Raises:
             InvalidRequestError: the offset is negative.

@@ -26,6 +26,9 @@ class GroupReader(GroupEvents):
         self._thread = thread
         self._core = core
 
+    def __repr__(self) -> str:
+        return repr(self._core).replace("<Async", "<", 1)
+
     @property
     def name(self) -> str:
         """The name of the reader in its group."""

@@ -29,6 +29,9 @@ class ReaderGroup:
         self._thread = thread
         self._core = core
 
+    def __repr__(self) -> str:
+        return repr(self._core).replace("<Async", "<", 1)
+
     def reader(self, name: str | None = None, options: GroupReaderOptions | None = None) -> GroupReader:
         """Adds a reader to the group, by default under a random name.
 
@@ -75,7 +78,7 @@ class ReaderGroup:
         return self._thread.run(self._core.stream_cuts(timeout_s=timeout_s))
 
     def reset(self, to: ResetTo | Sequence[StreamCut] = "checkpoint") -> None:
-        """Moves the group to its starting cuts, to its last checkpoint, to head or tail of its streams, or to cuts.
+        """Moves the group to its starting cuts, to its last checkpoint, to a place in each of its streams, or to cuts.
 
         Without a checkpoint, "checkpoint" is its starting cuts. Readers that are online drop what they have not
         returned, and continue there. Streams without a cut begin at their heads. A reset that is refused changes

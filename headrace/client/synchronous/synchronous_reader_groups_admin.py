@@ -5,6 +5,8 @@ Generated from `administration.reader_groups_admin.py` by `make synchronous`: ch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.administration.reader_groups_admin import AsyncReaderGroupsAdmin
@@ -22,20 +24,27 @@ class ReaderGroupsAdmin:
     def create(
         self,
         scope: str,
-        group: str,
-        configuration: ReaderGroupConfiguration,
+        group: str | None = None,
+        configuration: ReaderGroupConfiguration | None = None,
         *,
+        streams: Sequence[str] | None = None,
         group_id: str | None = None,
         wait: bool = True,
     ) -> ReaderGroupView:
-        """Creates a group with the id `group_id`, by default a random one.
+        """Creates a group of some streams, or with another configuration.
 
-        An existing group is returned unchanged. The caller can detect this by its `group_id`.
+            admin.reader_groups.create("shop/billing", streams=["orders"])
+
+        `streams` are names in the group's scope, or `scope/stream`. The group has the id `group_id`, by default a
+        random one. An existing group is returned unchanged. The caller can detect this by its `group_id`.
 
         Raises:
+            InvalidRequestError: there are neither streams nor a configuration, or both.
             NotFoundError: there is no such scope; or code "stream_not_found".
         """
-        return self._thread.run(self._core.create(scope, group, configuration, group_id=group_id, wait=wait))
+        return self._thread.run(
+            self._core.create(scope, group, configuration, streams=streams, group_id=group_id, wait=wait)
+        )
 
     def get(self, scope: str, group: str) -> ReaderGroupView:
         """Returns a group. Raises NotFoundError if there is no such group."""

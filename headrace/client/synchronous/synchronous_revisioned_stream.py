@@ -23,6 +23,9 @@ class RevisionedStream:
         self._thread = thread
         self._core = core
 
+    def __repr__(self) -> str:
+        return repr(self._core).replace("<Async", "<", 1)
+
     def oldest_revision(self) -> int:
         """Returns the revision before the first entry that is left."""
         return self._thread.run(self._core.oldest_revision())

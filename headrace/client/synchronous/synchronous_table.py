@@ -23,6 +23,9 @@ class KeyValueTable:
         self._thread = thread
         self._core = core
 
+    def __repr__(self) -> str:
+        return repr(self._core).replace("<Async", "<", 1)
+
     def get(self, primary: bytes, secondary: bytes = b"") -> TableEntry | None:
         """Returns the entry of a key, None if the table does not have the key."""
         return self._thread.run(self._core.get(primary, secondary))

@@ -20,6 +20,9 @@ class Transaction(TransactionEvents):
         self._thread = thread
         self._core = core
 
+    def __repr__(self) -> str:
+        return repr(self._core).replace("<Async", "<", 1)
+
     @property
     def id(self) -> str:
         """32 lower-case hex digits, which other processes can also use to name the transaction."""
@@ -71,6 +74,9 @@ class TransactionalWriter:
     def __init__(self, thread: LoopCaller, core: AsyncTransactionalWriter) -> None:
         self._thread = thread
         self._core = core
+
+    def __repr__(self) -> str:
+        return repr(self._core).replace("<Async", "<", 1)
 
     def begin(self, *, label: str | None = None) -> Transaction:
         """Begins a transaction. Each of its segments is created when the first event is written to it.

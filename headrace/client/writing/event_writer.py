@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace.api.segments import SegmentView, Successors
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.backoff import Backoff
+from headrace.client.closing import handle_text
 from headrace.client.column_errors import arrow_missing
 from headrace.client.ownership import Ownership
 from headrace.client.reading.recorded_successors import recorded_successors
@@ -130,7 +131,7 @@ class WriterCore:
         for identifier, appender in self._appenders.items():
             if appender.acknowledged_offset is None:
                 # After a reconnect only the store knows the offset. The tail of the stream is certainly not before it.
-                offsets = (await self._admin.stream_cut(self.scope, self.stream, at="tail")).offsets
+                offsets = (await self._admin.stream_cut(self.scope, self.stream, at="latest")).offsets
                 break
             offsets[identifier] = appender.acknowledged_offset
         newest = max(offsets, default=0)
@@ -213,6 +214,9 @@ class AsyncEventWriter:
         self._core = core
         self._accumulator = core.accumulator
         self._calls = OrderedCalls(core.accumulator)
+
+    def __repr__(self) -> str:
+        return handle_text(self, f"{self._core.scope}/{self._core.stream}", closed=self.closed)
 
     async def write(self, event: Event, routing_key: str | None = None) -> Ack:
         """Queues an event, and waits while the buffer is full. `await` the acknowledgement until it is durable.

@@ -20,7 +20,7 @@ from headrace.api.transactions import NewTransaction, TransactionSegmentView
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT
 from headrace.client.backoff import Backoff
-from headrace.client.closing import close_all, stop_tasks
+from headrace.client.closing import close_all, handle_text, stop_tasks
 from headrace.client.ownership import Ownership
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.writing.batch_accumulator import BatchAccumulator
@@ -124,6 +124,13 @@ class AsyncTransaction:
         self._appenders = [self._appender(segment) for segment in view.segments]
         routes = zip(view.segments, self._appenders, strict=True)
         self.accumulator.route(Route(one.key_range, appender.queue) for one, appender in routes)
+
+    def __repr__(self) -> str:
+        return handle_text(
+            self,
+            f"{self.id} of {self._writer.scope}/{self._writer.stream}",
+            closed=self.accumulator.failure is not None,
+        )
 
     @property
     def id(self) -> str:
@@ -328,6 +335,9 @@ class AsyncTransactionalWriter:
         self._pinger: asyncio.Task[None] | None = None
         self._closed = False
         self._ownership = Ownership()
+
+    def __repr__(self) -> str:
+        return handle_text(self, f"{self.scope}/{self.stream}", closed=self.closed)
 
     async def begin(self, *, label: str | None = None) -> AsyncTransaction:
         """Begins a transaction. Each of its segments is created when the first event is written to it.

@@ -115,7 +115,7 @@ def measure_stream(headrace: Headrace, scope: str, stream: str, times: Sequence[
         HeadraceError: as `Headrace.stream_cut_at` and `segments_between`.
     """
     cuts = [headrace.stream_cut_at(scope, stream, time) for time in times]
-    active = headrace.admin.stream_cut(scope, stream, at="tail").offsets.keys()
+    active = headrace.admin.stream_cut(scope, stream, at="latest").offsets.keys()
     ranges: dict[int, tuple[float, float]] = {}
     written: dict[int, list[int]] = {}
     for number, (start, end) in enumerate(pairwise(cuts)):

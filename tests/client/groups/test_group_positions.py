@@ -86,7 +86,7 @@ def test_the_rest_of_a_large_segment_is_estimated(headrace: Headrace) -> None:
     lag = group.lag()
     assert lag.events_are_estimated
     assert 2 * MANY - 100 < lag.events_unread <= 2 * MANY
-    group.reset("tail")
+    group.reset("latest")
     assert (group.lag().events_unread, group.lag().events_are_estimated) == (0, False)
 
 

@@ -65,7 +65,7 @@ def scale(headrace: Headrace, seal: int, ranges: list[tuple[float, float]]) -> N
 
 
 def tail(headrace: Headrace) -> StreamCut:
-    return headrace.admin.stream_cut("shop", "orders", at="tail")
+    return headrace.admin.stream_cut("shop", "orders", at="latest")
 
 
 def events_in(headrace: Headrace, ranges: Iterable[SegmentRange]) -> list[bytes]:
@@ -273,7 +273,7 @@ def test_an_interrupted_call_loses_nothing(orders: Headrace, monkeypatch: pytest
 def test_cuts_that_are_refused(orders: Headrace) -> None:
     start, end = scaled(orders)
     orders.admin.create_stream("shop", "others", scaling=ScalingPolicy.fixed(2))
-    others = orders.admin.stream_cut("shop", "others", at="head")
+    others = orders.admin.stream_cut("shop", "others", at="earliest")
     never = StreamCut.of("shop", "orders", {77: 0})
     refused: list[tuple[StreamCut | None, StreamCut | None]] = [
         (others, None),
@@ -430,7 +430,7 @@ def test_many_ranges_and_pieces_take_two_requests(headrace: Headrace, requests_o
 def test_batches_are_joined_to_whole_ranges(headrace: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller that answers with few segments at a time gives the same ranges."""
     headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
-    start = headrace.admin.stream_cut("shop", "orders", at="head")
+    start = headrace.admin.stream_cut("shop", "orders", at="earliest")
     bounds = [0.0, 0.5, 1.0]
     for _ in range(4):
         with headrace.writer("shop", "orders") as writer:
@@ -446,7 +446,7 @@ def test_batches_are_joined_to_whole_ranges(headrace: Headrace, monkeypatch: pyt
 
 def test_next_cuts_of_the_client(headrace: Headrace, real: RealCluster) -> None:
     headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
-    head = headrace.admin.stream_cut("shop", "orders", at="head")
+    head = headrace.admin.stream_cut("shop", "orders", at="earliest")
     with headrace.writer("shop", "orders") as writer:
         for number in range(10):
             writer.write(b"%d" % number, "key")

@@ -79,7 +79,7 @@ def test_continuing_at_the_position_repeats_nothing(cluster: Cluster, monkeypatc
     monkeypatch.setattr(event_reader, "WINDOW_BYTES_MIN", 1)
     monkeypatch.setattr(event_reader, "WINDOW_BYTES_MAX", 40)
     events: list[bytes] = []
-    start: StreamCut | Literal["head"] = "head"
+    start: StreamCut | Literal["earliest"] = "earliest"
     with cluster.client() as headrace:
         _fill(cluster, headrace)
         ended = False
@@ -95,7 +95,7 @@ def test_asynchronous_batches_up_to_a_cut(cluster: Cluster) -> None:
     async def read() -> list[pa.RecordBatch]:
         transport = httpx.MockTransport(cluster.handle)
         async with AsyncHeadrace("http://controller", transport=transport) as headrace:
-            tail = await headrace.admin.stream_cut("s", "t", at="tail")
+            tail = await headrace.admin.stream_cut("s", "t", at="latest")
             cluster.put(0, b"behind the cut")
             async with await headrace.reader("s", "t", end=tail) as reader:
                 return [batch async for batch in reader.arrow_batches()]
@@ -106,7 +106,7 @@ def test_asynchronous_batches_up_to_a_cut(cluster: Cluster) -> None:
 
 
 def test_at_the_tail_a_batch_is_waited_for(cluster: Cluster) -> None:
-    with cluster.client() as headrace, headrace.reader("s", "t", start="tail") as reader:
+    with cluster.client() as headrace, headrace.reader("s", "t", start="latest") as reader:
         assert reader.read_arrow_batch(timeout_s=0.05) is None
         cluster.put(1, b"new")
         batch = reader.read_arrow_batch(timeout_s=30)
@@ -119,7 +119,7 @@ def test_truncation_under_a_reader_of_batches(cluster: Cluster, on_truncation: L
     cluster.put(0, b"gone", b"kept")
     cluster.seal_stream()
     with cluster.client() as headrace:
-        head = headrace.admin.stream_cut("s", "t", at="head")
+        head = headrace.admin.stream_cut("s", "t", at="earliest")
         cluster.segments[0].start = 12
         options = ReaderOptions(on_truncation=on_truncation)
         with headrace.reader("s", "t", start=head, options=options) as reader:

@@ -57,7 +57,7 @@ def test_from_the_head_to_the_tail_over_scales(cluster: Cluster) -> None:
     with cluster.client() as headrace:
         _fill(cluster, headrace)
         tail = headrace.admin.stream_cut("s", "t")
-        with headrace.reader("s", "t", start="head", end=tail) as reader:
+        with headrace.reader("s", "t", start="earliest", end=tail) as reader:
             assert _by_key([read.event for read in reader]) == EVERYTHING
             assert reader.ended
             assert reader.position == tail
@@ -80,7 +80,7 @@ def test_stopping_and_going_on_at_the_position(cluster: Cluster, seed: int) -> N
         _fill(cluster, headrace)
         cluster.seal_stream()
         events: list[bytes] = []
-        start: StreamCut | Literal["head"] = "head"
+        start: StreamCut | Literal["earliest"] = "earliest"
         rounds = 0
         while rounds < 500:
             rounds += 1
@@ -156,7 +156,7 @@ def test_offsets_are_those_of_the_events(cluster: Cluster) -> None:
 
 
 def test_batches_at_the_tail(cluster: Cluster) -> None:
-    with cluster.client() as headrace, headrace.reader("s", "t", start="head") as reader:
+    with cluster.client() as headrace, headrace.reader("s", "t") as reader:
         assert reader.read_batch(timeout_s=0.01) is None
         assert not reader.ended
         cluster.put(1, b"a", b"b")
@@ -169,7 +169,7 @@ def test_batches_at_the_tail(cluster: Cluster) -> None:
 
 def test_from_the_tail_only_newer_events(cluster: Cluster) -> None:
     cluster.put(0, b"old")
-    with cluster.client() as headrace, headrace.reader("s", "t", start="tail") as reader:
+    with cluster.client() as headrace, headrace.reader("s", "t", start="latest") as reader:
         cluster.put(0, b"new")
         batch = reader.read_batch(timeout_s=30)
         assert batch is not None
@@ -277,7 +277,7 @@ def test_truncation_is_an_error_or_skipped(cluster: Cluster) -> None:
                     list(reader)
         with headrace.reader("s", "t", start, options=ReaderOptions(on_truncation="skip")) as reader:
             assert [read.event for read in reader] == [b"kept"]
-        with headrace.reader("s", "t", "head") as reader:
+        with headrace.reader("s", "t", "earliest") as reader:
             assert [read.event for read in reader] == [b"kept"]
 
 
@@ -322,7 +322,10 @@ def test_a_cut_inside_an_event(cluster: Cluster) -> None:
     cluster.put(0, b"event")
     with cluster.client() as headrace:
         end = StreamCut.of("s", "t", {0: 10, 1: 0})
-        with headrace.reader("s", "t", "head", end) as reader, pytest.raises(CorruptError, match="inside the event"):
+        with (
+            headrace.reader("s", "t", end=end) as reader,
+            pytest.raises(CorruptError, match="inside the event"),
+        ):
             list(reader)
 
 

@@ -133,7 +133,7 @@ def _next(reader: Iterator[object], count: int) -> list[bytes]:
 def test_quiet_segments_do_not_stop_a_reader_at_the_tail(headrace: Headrace, clock: SteppedClock) -> None:
     """Only one segment gets events. The clock does not go on while the reader waits."""
     with (
-        headrace.reader("shop", "orders", start="tail", options=BY_TIME) as reader,
+        headrace.reader("shop", "orders", start="latest", options=BY_TIME) as reader,
         headrace.writer("shop", "orders") as writer,
     ):
         events = iter(reader)
@@ -144,7 +144,7 @@ def test_quiet_segments_do_not_stop_a_reader_at_the_tail(headrace: Headrace, clo
 
 def test_events_at_the_tail_of_all_segments_come_in_order(headrace: Headrace, clock: SteppedClock) -> None:
     with (
-        headrace.reader("shop", "orders", start="tail", options=BY_TIME) as reader,
+        headrace.reader("shop", "orders", start="latest", options=BY_TIME) as reader,
         headrace.writer("shop", "orders") as writer,
     ):
         events = iter(reader)
@@ -177,7 +177,7 @@ def test_going_on_at_the_position(headrace: Headrace, clock: SteppedClock) -> No
         written = _write(writer, clock, [500] * 50, _keys(50))
     headrace.admin.seal_stream("shop", "orders")
     events: list[bytes] = []
-    start: StreamCut | Literal["head"] = "head"
+    start: StreamCut | Literal["earliest"] = "earliest"
     while len(events) < len(written):
         with headrace.reader("shop", "orders", start=start, options=BY_TIME) as reader:
             events += _next(iter(reader), 7)

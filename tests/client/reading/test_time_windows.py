@@ -105,7 +105,7 @@ def test_a_reader_finds_its_watermark_among_many(
 
 @pytest.mark.parametrize("replaced", [[0], [0, 1]])
 def test_reader_on_truncated_segments_has_no_window(headrace: Headrace, replaced: list[int]) -> None:
-    beginning = headrace.admin.stream_cut("shop", "orders", at="head")
+    beginning = headrace.admin.stream_cut("shop", "orders", at="earliest")
     with headrace.writer("shop", "orders") as writer:
         writer.note_time(5)
         _tick()

@@ -16,7 +16,7 @@ def place_order(headrace: Headrace, scope: str, customer: str, amount: int) -> N
 
 
 def total(headrace: Headrace, scope: str, customer: str) -> int:
-    tail = headrace.admin.stream_cut(scope, STREAM, at="tail")
+    tail = headrace.admin.stream_cut(scope, STREAM, at="latest")
     with headrace.reader(scope, STREAM, end=tail) as reader:
         orders = [json.loads(read.event) for read in reader]
     return sum(order["amount"] for order in orders if order["customer"] == customer)
