@@ -85,6 +85,9 @@ class Successors(Document, frozen=True):
 
     segments: tuple[Successor, ...]
     sealed: Annotated[bool, about("The stream is sealed and ends with this segment")]
+    truncated_length: Annotated[
+        int | None, about("Bytes that the segment had, if a truncation has deleted it: a reader there loses nothing")
+    ] = None
 
 
 class Predecessors(Document, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -13,7 +14,9 @@ from headrace.api.reader_groups import ReaderGroupView
 from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, state_text, time_text
 from headrace.cli.parameters import (
+    REQUESTS_AT_ONCE,
     GroupName,
+    Long,
     NoWait,
     ScopedName,
     ScopeName,
@@ -145,12 +148,33 @@ def create(
     return _shown(session.client.admin.reader_groups.create(*group, changed, group_id=group_id, wait=not no_wait))
 
 
-@action(app, "list", examples=["headrace group list shop"])
-def list_(session: Session, scope: ScopeName) -> Outcome:
+@action(app, "list", examples=["headrace group list shop", "headrace group list shop --long"])
+def list_(session: Session, scope: ScopeName, long: Long = False) -> Outcome:
     """List the reader groups of a scope by name."""
     names = session.client.admin.reader_groups.list(scope)
+    if long:
+        return _long_list(session, [ScopedName(scope, name) for name in names])
     document = {"readerGroups": [{"scope": scope, "readerGroup": name} for name in names]}
     return Outcome(document, ("READER GROUP",), [(f"{scope}/{name}",) for name in names])
+
+
+def _long_list(session: Session, groups: list[ScopedName]) -> Outcome:
+    """The groups with their streams and lags, which need several requests for each."""
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+        views = list(pool.map(lambda group: session.client.admin.reader_groups.get(*group), groups))
+        lags = list(pool.map(lambda group: _Samples(session, group).take().document["lagBytes"], groups))
+    streams = [[f"{one.scope}/{one.stream}" for one in view.configuration.streams] for view in views]
+    document = {
+        "readerGroups": [
+            {"scope": view.scope, "readerGroup": view.group, "state": view.state, "streams": read, "lagBytes": lag}
+            for view, read, lag in zip(views, streams, lags, strict=True)
+        ]
+    }
+    rows = [
+        (f"{view.scope}/{view.group}", state_text(view.state), read, None if lag is None else size_text(lag))
+        for view, read, lag in zip(views, streams, lags, strict=True)
+    ]
+    return Outcome(document, ("READER GROUP", "STATE", "STREAMS", "LAG"), rows)
 
 
 @action(app, "get", examples=["headrace group get shop/billing"])
@@ -366,7 +390,7 @@ def lag(
     segment's events.
 
     For a group that no reader has joined, or if the stores cannot be reached, it is the position that the group has
-    published for retention. There are no numbers of events then, and a group with --retention none has no lag.
+    published for retention, or where its first reader begins. There are no numbers of events then.
     """
     samples = _Samples(session, group)
     if not watching and times is None:
@@ -450,12 +474,12 @@ class _Samples:
         told = self._of_readers()
         if told is not None:
             return self._shown(told, [_of_stream(told, name) for name in told.bytes_by_stream])
-        lags = [self._published(ScopedName(stream.scope, stream.stream)) for stream in configuration.streams]
+        lags = [self._without_readers(stream) for stream in configuration.streams]
         notes = []
         if self._unreachable:
             notes.append("the segment stores cannot be reached: these are published positions")
-        if configuration.retention is RetentionMode.NONE:
-            notes.append(f"{self._group} publishes no positions: its retention is none")
+            if configuration.retention is RetentionMode.NONE:
+                notes.append(f"{self._group} publishes no positions: its retention is none")
         return self._shown(None, lags, notes)
 
     def _of_readers(self) -> GroupLag | None:
@@ -476,12 +500,15 @@ class _Samples:
             self._unreachable = True
             return None
 
-    def _published(self, stream: ScopedName) -> Lag:
-        admin = self._session.client.admin
+    def _without_readers(self, read: GroupStream) -> Lag:
+        """From the position that the group has published; if no reader has joined, from where the first begins."""
+        admin, stream = self._session.client.admin, ScopedName(read.scope, read.stream)
         try:
             found = admin.subscribers.get(*stream, str(self._group))
         except NotFoundError:
-            return Lag(stream, None)
+            if self._unreachable:
+                return Lag(stream, None)
+            return Lag(stream, admin.stream_cut_distance(*stream, from_cut=read.start, to_cut=read.end))
         return Lag(stream, admin.stream_cut_distance(*stream, from_cut=found.offsets), updated_ms=found.updated_ms)
 
     def _shown(self, told: GroupLag | None, lags: list[Lag], notes: Sequence[str] = ()) -> Outcome:

@@ -145,3 +145,8 @@ ToCut = Annotated[
     typer.Option("--to", parser=cut, metavar="CUT", help=f"{CUT_HELP} (default: the tail)", show_default=False),
 ]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="return when the request is accepted, not when it is done")]
+Long = Annotated[
+    bool, typer.Option("--long", "-l", help="show state and totals too, which takes several requests for each")
+]
+REQUESTS_AT_ONCE = 8
+"""Of a command that asks for many things."""

@@ -13,6 +13,7 @@ from headrace.cli.outcome import Outcome, state_text, time_text
 from headrace.cli.parameters import (
     CutArgument,
     FromCut,
+    Long,
     NoWait,
     ScopedName,
     ScopeName,
@@ -201,15 +202,18 @@ def update(
     return try_to_update()
 
 
-@action(app, "list", examples=["headrace stream list shop --tag web"])
+@action(app, "list", examples=["headrace stream list shop --tag web", "headrace stream list shop --long"])
 def list_(
     session: Session,
     scope: ScopeName,
     tag: Annotated[str | None, typer.Option(metavar="TAG", help="only streams with this tag")] = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="only streams whose names start with TEXT")] = "",
+    long: Long = False,
 ) -> Outcome:
     """List the streams of a scope by name."""
     streams = session.client.admin.list_streams(scope, tag=tag, prefix=prefix)
+    if long:
+        return stream_describe.long_list(session, [ScopedName(one.scope, one.stream) for one in streams])
     document = {
         "streams": [{"scope": stream.scope, "stream": stream.stream, "tags": list(stream.tags)} for stream in streams]
     }

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from headrace.api.retention import SubscriberView
 from headrace.api.segments import EpochSegments
+from headrace.api.streams import StreamView
 from headrace.cli.actions import action
 from headrace.cli.outcome import Outcome, Section, state_text, time_text
-from headrace.cli.parameters import ScopedName, StreamName, seconds
+from headrace.cli.parameters import REQUESTS_AT_ONCE, ScopedName, StreamName, seconds
 from headrace.cli.quantities import duration_text, rate_text, scaling_text, size_text
 from headrace.cli.retention import retention_details, retention_document
 from headrace.cli.session import Session
@@ -159,6 +161,60 @@ def describe(
     columns = ("SEGMENT", "KEY SPACE", "SHARE", *(("RATE",) if growth is not None else ()))
     rows = [_segment_row(session, segments, index, growth) for index in range(len(segments.segments))]
     return Outcome(document, columns, rows, details=details, sections=[section for section in sections if section.rows])
+
+
+class _Totals(NamedTuple):
+    """One line of a list. A stream without open segments has no rate."""
+
+    view: StreamView
+    bytes_retained: int
+    bytes_per_s: float | None
+
+
+def long_list(session: Session, streams: list[ScopedName]) -> Outcome:
+    """Streams with state, segments, retained bytes, and their rates over a second."""
+    sampler = RateSampler(session.client.admin)
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+        began_s = time.monotonic()
+        list(pool.map(lambda stream: _totals(session, sampler, stream), streams))
+        time.sleep(max(0.0, INTERVAL_S_DEFAULT - (time.monotonic() - began_s)) if streams else 0.0)
+        found = [one for one in pool.map(lambda stream: _totals(session, sampler, stream), streams) if one is not None]
+    document = {
+        "streams": [
+            {
+                "scope": one.view.scope,
+                "stream": one.view.stream,
+                "tags": list(one.view.tags),
+                "state": one.view.state,
+                "segments": one.view.segments,
+                "bytesRetained": one.bytes_retained,
+                "bytesPerS": None if one.bytes_per_s is None else round(one.bytes_per_s, 1),
+            }
+            for one in found
+        ]
+    }
+    rows = [
+        (
+            f"{one.view.scope}/{one.view.stream}",
+            state_text(one.view.state),
+            one.view.segments,
+            size_text(one.bytes_retained),
+            None if one.bytes_per_s is None else rate_text(one.bytes_per_s),
+            one.view.tags,
+        )
+        for one in found
+    ]
+    return Outcome(document, ("STREAM", "STATE", "SEGMENTS", "SIZE", "RATE", "TAGS"), rows)
+
+
+def _totals(session: Session, sampler: RateSampler, stream: ScopedName) -> _Totals | None:
+    admin = session.client.admin
+    try:
+        view = admin.get_stream(*stream)
+        growth = sampler.sample(stream) if view.segments else None
+        return _Totals(view, admin.stream_cut_distance(*stream), growth.total_bytes_per_s if growth else None)
+    except NotFoundError:
+        return None  # deleted since it was listed
 
 
 def key_space_bar(key_range: KeyRange, *, used: str, unused: str) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.actions import action
 from headrace.cli.outcome import Outcome
-from headrace.cli.parameters import ScopedName, checked, positive
+from headrace.cli.parameters import REQUESTS_AT_ONCE, ScopedName, checked, positive
 from headrace.cli.quantities import rate_text
 from headrace.cli.session import Session
 from headrace.cli.stream_describe import Growth, RateSampler
@@ -18,7 +18,6 @@ from headrace.model.errors import NotFoundError
 from headrace.model.names import check_known_name
 
 STREAMS_SHOWN_DEFAULT = 20
-REQUESTS_AT_ONCE = 8
 
 
 class Live(NamedTuple):

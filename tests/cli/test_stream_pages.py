@@ -213,3 +213,13 @@ def test_a_bar_has_its_width_and_shows_every_segment(bounds: list[float]):
 def test_bars_of_equal_segments_cover_the_key_space_once(count: int):
     bars = [key_space_bar(one, used="#", unused=".") for one in equal_ranges(count)]
     assert all(column.count("#") == 1 for column in zip(*bars, strict=True))
+
+
+def test_a_long_list_has_totals(stream: str, ok: Show, as_json: ReadJson, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stream_describe, "INTERVAL_S_DEFAULT", 0.0)
+    (found,) = as_json("stream", "list", "s", "--long")["streams"]
+    assert (found["state"], found["segments"], found["bytesRetained"], found["bytesPerS"]) == ("ACTIVE", 2, 0, 0.0)
+    assert ok("stream", "list", "s", "-l").splitlines()[1].split() == ["s/t", "active", "2", "0", "B", "0", "B/s", "-"]
+    ok("stream", "seal", stream)
+    (found,) = as_json("stream", "list", "s", "-l")["streams"]
+    assert (found["state"], found["bytesPerS"]) == ("SEALED", None)

@@ -155,7 +155,11 @@ def _call(api: HttpApi, method: str, names: dict[str, str]) -> Coroutine[Any, An
     called = _bound(api, method)
     wanted = inspect.signature(called).parameters.values()
     made: Coroutine[Any, Any, Any] = called(
-        **{one.name: values[one.name] for one in wanted if one.default is one.empty or one.name in names}
+        **{
+            one.name: values[one.name]
+            for one in wanted
+            if one.default is one.empty or one.name in {*names, "configuration"}
+        }
     )
     return made
 

@@ -100,3 +100,39 @@ def test_ranges_of_deleted_segments_are_refused(stored: Headrace) -> None:
     stored.admin.truncate_stream("shop", "t", StreamCut.of("shop", "t", {new.segment_id: 0}))
     with pytest.raises(TruncatedError):
         numbers(stored, WHOLE)
+
+
+def _scale_and_truncate(headrace: Headrace) -> StreamCut:
+    """Replaces the segment, truncates the stream at the new one, writes one event; returns where the old one ends."""
+    end = headrace.admin.stream_cut("shop", "t")
+    assert end.offsets == {0: END}
+    (new,) = headrace.admin.scale_stream("shop", "t", seal=[0], ranges=[(0.0, 1.0)]).segments
+    headrace.admin.truncate_stream("shop", "t", StreamCut.of("shop", "t", {new.segment_id: 0}))
+    with headrace.writer("shop/t") as writer:
+        writer.write(b"after")
+    return end
+
+
+def test_a_reader_goes_on_at_the_end_of_what_is_truncated(stored: Headrace) -> None:
+    end = _scale_and_truncate(stored)
+    for until in (None, "latest"):
+        with stored.reader("shop/t", start=end, end=until) as reader:
+            assert next(iter(reader)).event == b"after"
+    for start in (0, END - EVENT_BYTES):
+        with (
+            pytest.raises(TruncatedError),
+            stored.reader("shop/t", start=StreamCut.of("shop", "t", {0: start})) as reader,
+        ):
+            next(iter(reader))
+
+
+def test_a_group_goes_on_at_the_end_of_what_is_truncated(stored: Headrace) -> None:
+    stored.admin.reader_groups.create("shop/billing", streams=["t"])
+    with stored.reader_group("shop/billing") as group:
+        with group.reader("first") as reader:
+            assert [int(read.event) for _, read in zip(range(EVENTS), reader, strict=False)] == list(range(EVENTS))
+            assert reader.read_batch(timeout_s=0.2) is None
+        _scale_and_truncate(stored)
+        with group.reader("second") as reader:
+            assert next(iter(reader)).event == b"after"
+        assert group.lag().bytes_unread <= len(b"after") + 8

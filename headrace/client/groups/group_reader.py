@@ -91,7 +91,7 @@ class AsyncGroupReader:
         self._options = options
         self._windows: dict[str, TimeWindows] = {}
         self._wake = asyncio.Event()
-        self._segments = OwnedSegments(admin, options.reading, self._wake.set)
+        self._segments = OwnedSegments(admin, options.reading, self._wake.set, f"{scope}/{group}")
         self._group = GroupSynchronizer(admin, scope, group, self._applied)
         self._member = GroupMember(admin, self._group, check_reader_name(reader), options.lease_s, self._segments)
         self._tasks: list[asyncio.Task[None]] = []

@@ -20,10 +20,10 @@ from headrace.client.reading.event_reader import (
     Assemble,
     ReaderOptions,
 )
-from headrace.client.reading.recorded_successors import after_freeze, recorded_successors
+from headrace.client.reading.recorded_successors import after_freeze, recorded_successors, truncated_length
 from headrace.client.reading.segment_stream import SegmentStream
 from headrace.client.segment_connections import SegmentConnections
-from headrace.model.errors import HeadraceError, IllegalStateError
+from headrace.model.errors import HeadraceError, IllegalStateError, TruncatedError
 from headrace.model.names import StreamSegmentName, segment_name
 from headrace.model.segments import KeyRange
 from headrace.model.stream_cuts import END_OF_SEGMENT
@@ -77,8 +77,10 @@ class OwnedSegments:
     """Reads the segments of one reader. `on_arrival` is called when `next_batch` may return something else than
     before."""
 
-    def __init__(self, admin: AsyncAdmin, options: ReaderOptions, on_arrival: Callable[[], None]) -> None:
+    def __init__(self, admin: AsyncAdmin, options: ReaderOptions, on_arrival: Callable[[], None], group: str) -> None:
+        """`group` is the scoped name of the group, for messages."""
         self._admin = admin
+        self._group = group
         self._options = options
         self._on_arrival = on_arrival
         self._connections: dict[tuple[str, str], SegmentConnections] = {}
@@ -180,8 +182,18 @@ class OwnedSegments:
                 await self._read_events(owned)
                 owned.has_arrived = True
             await self._put(Arrived(owned, following=await self._following(owned)))
+        except TruncatedError as error:
+            await self._put(Arrived(owned, error=self._explained(error)))
         except Exception as error:  # noqa: BLE001 - the next `next_batch` raises it
             await self._put(Arrived(owned, error=error))
+
+    def _explained(self, error: TruncatedError) -> TruncatedError:
+        """The error with what moves the group past the events that are gone."""
+        message = (
+            f"{error.message}. To move group {self._group} to the first event that is left: headrace group reset "
+            f"{self._group} --to earliest. To skip such events always: on_truncation='skip'"
+        )
+        return TruncatedError(message, details=error.details, code=error.specific_code)
 
     async def _read_events(self, owned: OwnedSegment) -> None:
         segment = owned.segment
@@ -197,6 +209,7 @@ class OwnedSegments:
             on_truncation=self._options.on_truncation,
             backoff=Backoff(self._options.give_up_after_s),
             assemble=self._assemble,
+            truncated_length=partial(truncated_length, self._admin, segment.scope, segment.stream, segment.segment_id),
         )
         await stream.run(lambda batch: self._put(Arrived(owned, batch, stream.stored_at_us)))
 

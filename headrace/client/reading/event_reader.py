@@ -23,7 +23,7 @@ from headrace.client.ownership import Ownership
 from headrace.client.ranges.segment_ranges import SegmentRange, ranges_between, refuse_invalid_cut, segment_ranges
 from headrace.client.reading.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.reading.read_progress import ReadProgress
-from headrace.client.reading.recorded_successors import after_freeze, recorded_successors
+from headrace.client.reading.recorded_successors import after_freeze, recorded_successors, truncated_length
 from headrace.client.reading.segment_stream import (
     ArrowBatch,
     Assembler,
@@ -408,6 +408,7 @@ class AsyncEventReader:
             on_truncation=self._options.on_truncation,
             backoff=Backoff(self._options.give_up_after_s),
             assemble=self._assemble,
+            truncated_length=partial(truncated_length, self._admin, self.scope, self.stream, segment_id),
         )
 
         async def add(batch: AnyBatch) -> None:

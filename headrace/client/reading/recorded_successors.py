@@ -54,3 +54,11 @@ async def after_freeze(find: Callable[[], Awaitable[Successors]], backoff: Backo
             backoff.progress()
         questions += 1
         await asyncio.sleep(half_jitter(doubled_pause(questions, FIRST_WAIT_S, FROZEN_WAIT_S_MAX), random.random()))
+
+
+async def truncated_length(admin: AsyncAdmin, scope: str, stream: str, segment_id: int) -> int | None:
+    """The bytes that a segment had which a truncation has deleted; None if the controller does not say so."""
+    try:
+        return (await admin.successors(scope, stream, segment_id, as_recorded=True)).truncated_length
+    except HeadraceError:
+        return None  # the caller has an error of its own

@@ -116,6 +116,10 @@ class EventBatches:
         return EventBatch(self._segment_id, offset, self._events.offset, events) if events else None
 
 
+async def unknown_length() -> None:
+    """The length of a deleted segment for callers that cannot ask: its end is then not known from its bytes."""
+
+
 class SegmentStream(Generic[Batch]):
     """Reads one segment once: call `run` a single time.
 
@@ -135,8 +139,12 @@ class SegmentStream(Generic[Batch]):
         on_truncation: OnTruncation,
         backoff: Backoff,
         assemble: Callable[[int, int], Assembler[Batch]],
+        truncated_length: Callable[[], Awaitable[int | None]] = unknown_length,
     ) -> None:
-        """`assemble(segment_id, offset)` makes the assembler of the segment's bytes from an offset on."""
+        """`assemble(segment_id, offset)` makes the assembler of the segment's bytes from an offset on.
+
+        `truncated_length` asks for the length that the segment had, if a truncation has deleted it.
+        """
         self.segment_id = segment_id
         self.stored_at_us = 0
         self.at_tail = False
@@ -147,6 +155,7 @@ class SegmentStream(Generic[Batch]):
         self._on_truncation = on_truncation
         self._backoff = backoff
         self._assemble = assemble
+        self._truncated_length = truncated_length
         self._assembler = assemble(segment_id, start)
         self._began_at = start
         self._ended = stop is not None and start >= stop
@@ -155,13 +164,19 @@ class SegmentStream(Generic[Batch]):
         """Passes all events to `deliver`. Returns at the stop or at the end of the segment.
 
         Raises:
-            TruncatedError: unread events have been truncated, and `on_truncation` is "error".
+            TruncatedError: unread events have been truncated, and `on_truncation` is "error". A segment that was read
+                to its end before a truncation has deleted it ends here as others do.
             CorruptError: the segment does not contain valid events, or ends before the stop.
             UnavailableError: its store could not be reached for too long.
         """
         while not self._ended:
             try:
                 await self._converse(deliver)
+            except TruncatedError:
+                if await self._truncated_length() != self._next_offset:
+                    raise
+                check_ends_between_events(self._name, self._assembler)
+                self._ended = True  # all of it was read before a truncation has deleted it
             except HeadraceError as problem:
                 if problem.retry == "never":
                     raise

@@ -26,6 +26,7 @@ from headrace.api.segments import (
 )
 from headrace.api.trust import TrustView
 from headrace.controller.acceptance import Acceptance
+from headrace.controller.services.segment_lineage import SegmentLineage, moved_to_head
 from headrace.controller.services.stream_ends import StreamEnds, WrittenCuts
 from headrace.metadata.cluster_records import find_claim
 from headrace.metadata.placed_cuts import PlacedCuts
@@ -39,7 +40,7 @@ from headrace.model.log_classes import ContainerLayout
 from headrace.model.names import check_segment_name_part, segment_name, stream_of_mark_stream
 from headrace.model.segments import StreamSegment, segment_epoch, segment_number
 from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segments_between
-from headrace.model.stream_cuts import StreamCut, invalid_cut
+from headrace.model.stream_cuts import PlacedCut, StreamCut, invalid_cut
 from headrace.model.streams import Stream, may_have_sealed_by_clients
 from headrace.model.truncation import Truncation, segments_left, superimposed
 from headrace.ports.metadata_store import MetadataStore, WriteConflictError
@@ -99,6 +100,7 @@ class SegmentService:
         s3_containers: int = 0,
     ) -> None:
         self._store = store
+        self._segment_stores = segment_stores
         self._records = StreamRecords(store)
         self._history = self._records.history
         self._cuts = PlacedCuts(self._history)
@@ -185,12 +187,15 @@ class SegmentService:
         if not as_recorded:
             _check_left(found, segment, truncation)
         followers = following.successors_of(segment)
+        gone = as_recorded and not segments_left([segment], truncation)
+        ended = self._history.sealed_segments(found, [segment_id]) if gone else {}
         return Successors(
             tuple(
                 Successor.after(follower, _name(found, follower), _ids(following.predecessors_of(follower)))
                 for follower in followers
             ),
             sealed=False,
+            truncated_length=ended[segment_id].length if segment_id in ended else None,
         )
 
     def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentView, ...]:
@@ -251,6 +256,28 @@ class SegmentService:
             return self._ends.head(*self._readable_with_truncation(scope, stream)).cut
         return self._ends.tail(self._readable(scope, stream))
 
+    def readable_from(self, stream: Stream, cut: StreamCut, truncation: Truncation | None) -> StreamCut:
+        """The cut, moved forward to the head if nothing was truncated between the two.
+
+        Raises:
+            InvalidRequestError: code "invalid_stream_cut": it names unknown segments.
+            TruncatedError: bytes after the cut were truncated.
+        """
+        try:
+            self._cuts.check_left(stream, cut, truncation)
+        except TruncatedError as truncated:
+            with suppress(InvalidRequestError):  # a checkpoint may leave out parts of the key space
+                placed = self._cuts.place(stream, cut)
+                if truncation is not None:
+                    moved = moved_to_head(self._lineage, stream, placed, truncation)
+                    if moved.lost_bytes == 0:
+                        return moved.cut.cut
+            raise truncated from None
+        return cut
+
+    def _lineage(self, stream: Stream, end: PlacedCut) -> SegmentLineage:
+        return SegmentLineage(self._history, self._ends, self._segment_stores, stream, end.cut)
+
     def between(
         self,
         scope: str,
@@ -262,7 +289,8 @@ class SegmentService:
     ) -> RangesBetween:
         """The byte ranges between two cuts (offset by segment id); None means the head, or the tail.
 
-        An offset of -1 is the end of a sealed segment; the cuts in the answer have its length instead. With
+        An offset of -1 is the end of a sealed segment; the cuts in the answer have its length instead. A first cut
+        behind which nothing but empty or finished segments was truncated begins at the head. With
         `from_checkpoint` the first cut may leave out parts of the key space that a reader group has finished
         (`stream_cut_ranges`): their segments must be sealed, or end at the second cut.
 
@@ -277,12 +305,14 @@ class SegmentService:
             first_epoch = truncation.first_epoch if truncation else 0
         else:
             from_cut = self._cuts.resolved(found, from_offsets, self._ends.stored_sizes)
-            self._cuts.check_left(found, from_cut, truncation)
+            from_cut = self.readable_from(found, from_cut, truncation)
             first_epoch = self._cuts.first_epoch(found, from_cut)
         if to_offsets is None:
             to_cut = self._ends.tail(found)
         else:
             to_cut = self._cuts.resolved(found, to_offsets, self._ends.stored_sizes)
+            if truncation is not None and from_cut.offsets != from_offsets and to_offsets == from_offsets:
+                to_cut = from_cut  # nothing is between them, also after the truncation
         if from_checkpoint and to_offsets is not None:
             first_epoch = min(first_epoch, self._cuts.first_epoch(found, to_cut))
         epochs = epochs_between(from_cut, to_cut, first_epoch)

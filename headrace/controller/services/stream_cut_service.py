@@ -41,7 +41,7 @@ class StreamCutService:
             cut = self._cuts.resolved(stored.stream, offsets)
             self._cuts.check(stored.stream, cut)
             self._written.check(stored.stream, cut)  # first: a reader may skip what was truncated, but not this
-            self._cuts.check_left(stored.stream, cut, truncation)
+            self._segments.readable_from(stored.stream, cut, truncation)
         except (InvalidRequestError, TruncatedError) as error:
             return error
         return None

@@ -14,6 +14,7 @@ from headrace.api.plans import LostBytes, NextCutView
 from headrace.api.segments import RangesBetween
 from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.controller.services.next_cuts import NextCutService
+from headrace.controller.services.stream_cut_service import StreamCutService
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.names import segment_name
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
@@ -24,6 +25,10 @@ INFOS, LOCATE = "segment store segment_infos", "segment store locate_offsets"
 
 def service_of(world: StreamWorld) -> NextCutService:
     return NextCutService(world.store, world.segment_stores)
+
+
+def cuts_of(world: StreamWorld) -> StreamCutService:
+    return StreamCutService(world.store, world.segment_stores, world.segments)
 
 
 @pytest.fixture
@@ -320,3 +325,34 @@ def test_every_byte_is_read_or_lost_once(data: st.DataObject) -> None:
     while not reading.read(data.draw(st.integers(10, 60)), strict=data.draw(st.booleans())):
         pass
     assert +reading.passed == +written
+
+
+HEAD = {S2: 0, S4: 0}
+
+
+def test_a_start_at_truncated_ends_loses_nothing(scaled: StreamWorld) -> None:
+    """As of a reader that was away during a scale and a truncation by time."""
+    start = {S2: 0, S3: 30, 1: 10}
+    scaled.truncate(HEAD)
+    found = service_of(scaled).next_cut("s", "t", start)
+    assert (found.start.offsets, found.lost, found.lost_bytes) == (HEAD, (), 0)
+    assert found.reached_end
+    assert scaled.segments.between("s", "t", start, None) == found.part(RangesBetween)
+    assert cuts_of(scaled).is_valid("s", "t", start)
+
+
+def test_a_start_at_an_end_with_lost_successors_is_refused(scaled: StreamWorld) -> None:
+    scaled.truncate({S2: 10, S4: 0})
+    for start in ({0: 100, 1: 10}, {S2: 0, S3: 30, 1: 10}):
+        with pytest.raises(TruncatedError):
+            service_of(scaled).next_cut("s", "t", start)
+        with pytest.raises(TruncatedError):
+            scaled.segments.between("s", "t", start, None)
+        assert not cuts_of(scaled).is_valid("s", "t", start)
+
+
+def test_each_byte_behind_a_start_counts(scaled: StreamWorld) -> None:
+    scaled.truncate(HEAD)
+    for start in ({S2: 0, S3: 20, 1: 10}, {S2: 0, S3: 30, 1: 0}, {0: 100, 1: 10}):
+        with pytest.raises(TruncatedError):
+            scaled.segments.between("s", "t", start, None)
