@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headrace.cli.session import SharedOptions
+from headrace.cli.session import SharedOptions, lean_imports
 from headrace.model.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def tables(context: typer.Context, incomplete: str) -> list[str]:
 
 def open_async_client(shared: SharedOptions) -> AsyncHeadrace:
     """A client that asks once and does not retry."""
-    from headrace.client.headrace import AsyncHeadrace
+    with lean_imports():
+        from headrace.client.headrace import AsyncHeadrace
 
     return AsyncHeadrace(shared.controller_url, auth=shared.auth, retry_s=0.0)
 

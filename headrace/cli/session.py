@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
 from io import BufferedIOBase
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+from urllib.parse import urlsplit
 
 from headrace.cli.standard_streams import print_message, unreadable
+from headrace.model.errors import UnavailableError
 
 if TYPE_CHECKING:
     from headrace.client import Headrace
@@ -105,7 +109,49 @@ class Session:
 
 
 def open_client(url: str, auth: Auth | None, retry_s: float) -> Headrace:
-    """Opens a client of the controller at `url`. Sends no request."""
-    from headrace.client import connect
+    """Opens a client of the controller at `url`. Sends no request.
 
-    return connect(url, auth=auth, retry_s=retry_s)
+    Raises:
+        UnavailableError: nothing listens at a port of this machine, and the user has not asked for repetitions.
+    """
+    with lean_imports():
+        from headrace.client import connect
+    if retry_s == RETRY_S_DEFAULT:
+        _refuse_closed_port(url)
+    on_waiting = _say_waiting if sys.stderr.isatty() else None
+    return connect(url, auth=auth, retry_s=retry_s, on_waiting=on_waiting)
+
+
+@contextmanager
+def lean_imports() -> Iterator[None]:
+    """Keeps httpx from importing its own command line with click and pygments: 0.2 s of processor time."""
+    command = "httpx._main"
+    if "httpx" in sys.modules:
+        yield
+        return
+    modules: dict[str, Any] = sys.modules
+    modules[command] = None  # which makes its import fail as if it were missing
+    try:
+        yield
+    finally:
+        sys.modules.pop(command, None)
+
+
+def _refuse_closed_port(url: str) -> None:
+    """A port of this machine that is closed will not open by itself, unlike one that is behind a network."""
+    parts = urlsplit(url)
+    if parts.hostname not in _LOOPBACK or parts.port is None:
+        return
+    try:
+        socket.create_connection((parts.hostname, parts.port), timeout=1.0).close()
+    except ConnectionRefusedError:
+        raise UnavailableError(f"no controller listens at {url}") from None
+    except OSError:
+        return  # the request has the better error
+
+
+def _say_waiting(url: str) -> None:
+    print_message(f"headrace: waiting for the controller at {url}")
+
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")

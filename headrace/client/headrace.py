@@ -16,7 +16,7 @@ from headrace.client.administration.scoped_names import scope_and_name
 from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT
 from headrace.client.closing import Block, exit_all, handle_text
 from headrace.client.groups.reader_group import AsyncReaderGroup
-from headrace.client.http_api import HttpApi
+from headrace.client.http_api import HttpApi, OnWaiting
 from headrace.client.key_value_table import AsyncKeyValueTable, open_table
 from headrace.client.loop_thread import LoopCaller, LoopThread
 from headrace.client.places import Place, cut_of_place, end_or_cut
@@ -69,7 +69,8 @@ class AsyncHeadrace:
     Without `url` that is the environment variable HEADRACE_URL, and without it the local stack, as for the commands.
     `auth="aws-iam"` signs requests with AWS credentials (needs the extra `headrace[aws-auth]`). Any `httpx.Auth` is
     accepted too. `retry_s` is how long a failed request to the controller is retried, in seconds. `tls` is for clients
-    that must not trust the authorities which the controller publishes.
+    that must not trust the authorities which the controller publishes. `on_waiting(url)` is called on the event loop if
+    a request to the controller has no answer after a second.
     """
 
     def __init__(
@@ -80,8 +81,11 @@ class AsyncHeadrace:
         retry_s: float = 30.0,
         transport: httpx.AsyncBaseTransport | None = None,
         tls: TlsOptions | None = None,
+        on_waiting: OnWaiting | None = None,
     ) -> None:
-        self._api = HttpApi(_controller_url(url), auth=_auth(auth), retry_s=retry_s, transport=transport)
+        self._api = HttpApi(
+            _controller_url(url), auth=_auth(auth), retry_s=retry_s, transport=transport, on_waiting=on_waiting
+        )
         self.admin = AsyncAdmin(self._api, tls)
 
     def __repr__(self) -> str:
@@ -316,11 +320,12 @@ class Headrace:
         retry_s: float = 30.0,
         transport: httpx.AsyncBaseTransport | None = None,
         tls: TlsOptions | None = None,
+        on_waiting: OnWaiting | None = None,
     ) -> None:
         signing = _auth(auth)
         self._thread = LoopThread()
         try:
-            self._core = self._thread.run(_make(url, signing, retry_s, transport, tls))
+            self._core = self._thread.run(_make(url, signing, retry_s, transport, tls, on_waiting))
         except BaseException:
             self._thread.close()
             raise
@@ -491,12 +496,13 @@ def connect(
     retry_s: float = 30.0,
     transport: httpx.AsyncBaseTransport | None = None,
     tls: TlsOptions | None = None,
+    on_waiting: OnWaiting | None = None,
 ) -> Headrace:
     """Returns a client of the deployment whose controller is at `url`, or HEADRACE_URL. Sends no request.
 
     See `AsyncHeadrace`.
     """
-    return Headrace(url, auth=auth, retry_s=retry_s, transport=transport, tls=tls)
+    return Headrace(url, auth=auth, retry_s=retry_s, transport=transport, tls=tls, on_waiting=on_waiting)
 
 
 def _controller_url(given: str | None) -> str:
@@ -509,8 +515,9 @@ async def _make(
     retry_s: float,
     transport: httpx.AsyncBaseTransport | None,
     tls: TlsOptions | None,
+    on_waiting: OnWaiting | None,
 ) -> AsyncHeadrace:
-    return AsyncHeadrace(url, auth=auth, retry_s=retry_s, transport=transport, tls=tls)
+    return AsyncHeadrace(url, auth=auth, retry_s=retry_s, transport=transport, tls=tls, on_waiting=on_waiting)
 
 
 async def _transactional_writer(

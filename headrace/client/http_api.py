@@ -6,6 +6,7 @@ error says that a retry can succeed. A request whose outcome is unknown is retri
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -25,6 +26,10 @@ T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECTIONS_MAX = 20
+
+WAITING_AFTER_S = 1.0
+OnWaiting = Callable[[str], object]
+"""Called with the URL of the controller if a request has no answer after `WAITING_AFTER_S`, repetitions included."""
 _BODY_TEXT_SHOWN = 200
 _PORTS = 65_536
 _JSON = {"content-type": "application/json"}
@@ -54,12 +59,14 @@ class HttpApi(Unpicklable):
         auth: httpx.Auth | None = None,
         retry_s: float = 30.0,
         transport: httpx.AsyncBaseTransport | None = None,
+        on_waiting: OnWaiting | None = None,
     ) -> None:
         _check_url(url)
         check_argument("retry_s", retry_s, float)
         self.url = url
         self.demands_tokens = False
         self._retry_s = retry_s
+        self._on_waiting = on_waiting
         self._ownership = Ownership()
         keep_in_children(self)
         self._client = httpx.AsyncClient(
@@ -69,6 +76,7 @@ class HttpApi(Unpicklable):
             transport=transport,
             limits=httpx.Limits(max_connections=CONNECTIONS_MAX),
             trust_env=url.startswith("https://"),
+            verify=url.startswith("https://"),  # else the certificates would be read without a use
         )
 
     async def request(
@@ -94,6 +102,23 @@ class HttpApi(Unpicklable):
         """
         self._ownership.check()
         _check_path(path)
+        if self._on_waiting is None:
+            return await self._request(method, path, body, query, repeatable, retry_s)
+        waiting = asyncio.get_running_loop().call_later(WAITING_AFTER_S, self._on_waiting, self.url)
+        try:
+            return await self._request(method, path, body, query, repeatable, retry_s)
+        finally:
+            waiting.cancel()
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, str | int] | None,
+        repeatable: bool,
+        retry_s: float | None,
+    ) -> dict[str, Any]:
         content, headers = (None, None) if body is None else (_json_bytes(body), _JSON)
         backoff = Backoff(self._retry_s if retry_s is None else retry_s)
         while True:

@@ -42,15 +42,14 @@ def make_importable(directory: Path = CARRIED) -> None:
 HTTP_PORT_DEFAULT = 10080
 GRPC_PORT_DEFAULT = 9090
 OFF = "off"
-STATE_FILE_DEFAULT = Path("build/local-stack.json")
 _EXIT_INTERRUPTED = 130
 _PORT_MAX = 65535
 
 EXAMPLES = (
     "headrace up",
-    "headrace up --data-dir build/data --segment-stores 3",
-    "headrace up --data-dir build/data --secure",
-    "headrace up --http-port 0 --grpc-port off --state-file build/other-stack.json",
+    "headrace up --data-dir ~/headrace-data --segment-stores 3",
+    "headrace up --data-dir ~/headrace-data --secure",
+    "headrace up --http-port 0 --grpc-port off --state-file other-stack.json",
 )
 EXIT_CODES = {
     0: "stopped by Ctrl-C or SIGTERM",
@@ -92,6 +91,7 @@ def _run(stack: LocalStack, signals: _Signals) -> int:
         failure = signals.wait(stack)
         if failure:
             print_message(f"headrace up: {failure}")
+        print_message("headrace up: stopping")
     finally:
         stack.stop()
     return EXIT_FAILED if failure else 0
@@ -149,7 +149,10 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
         help="of the web console; 0: any free one; off: not served (default 0)",
     )
     parser.add_argument(
-        "--segment-stores", type=_store_count, default=1, metavar="N", help="how many to run (default 1)"
+        "--segment-stores",
+        type=_store_count,
+        metavar="N",
+        help="how many to run; data keep their number (default 1)",
     )
     parser.add_argument(
         "--s3-containers",
@@ -171,9 +174,8 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
     parser.add_argument(
         "--state-file",
         type=Path,
-        default=STATE_FILE_DEFAULT,
         metavar="FILE",
-        help=f"where to write ports and pids for programs (default {STATE_FILE_DEFAULT})",
+        help="where to write ports and pids for programs (default: local-stack.json in the directory of the data)",
     )
     chosen = parser.parse_args(arguments)
     return StackOptions(

@@ -35,14 +35,15 @@ _SETTINGS = "world.json"
 class World:
     """Data that belong together. `is_continued` means that its AWS snapshot must be loaded.
 
-    `s3_containers` is the number of containers whose logs are in S3. `note` is a message to the user about older data,
-    or empty.
+    `segment_stores` is the number of stores, and `s3_containers` that of containers whose logs are in S3. `note` is a
+    message to the user about older data, or empty.
     """
 
     directory: Path
     is_continued: bool
     note: str = ""
     s3_containers: int = 0
+    segment_stores: int = 1
 
     @property
     def snapshot_dir(self) -> Path:
@@ -61,10 +62,10 @@ class DataDirectory:
         self.path = path or Path()
         self._lock: IO[str] | None = None
 
-    def open(self, store_count: int, s3_containers: int | None = None) -> World:
+    def open(self, store_count: int | None = None, s3_containers: int | None = None) -> World:
         """Lock the directory and choose the world to run in.
 
-        Without `s3_containers` a world keeps its number of them; a new one has none.
+        Without a number a world keeps that which it has. A new one has one store, and no container with a log in S3.
 
         Raises:
             LocalStackError: the directory cannot be written, another stack uses it, or its world was created with
@@ -93,17 +94,17 @@ class DataDirectory:
         if self.is_temporary and self.path != Path():
             shutil.rmtree(self.path, ignore_errors=True)
 
-    def _world(self, store_count: int, s3_containers: int | None) -> World:
+    def _world(self, store_count: int | None, s3_containers: int | None) -> World:
         numbers = sorted(
             int(found.name.removeprefix(_WORLD_PREFIX)) for found in self.path.glob(f"{_WORLD_PREFIX}[0-9]*")
         )
         last = self._directory(numbers[-1]) if numbers else None
         if last is not None and resources.is_complete_snapshot(last / "aws"):
             made_with, present = _settings(last)
-            if made_with != store_count:
+            if store_count not in (None, made_with):
                 raise LocalStackError(
                     f"the data in {last} belong to {made_with} segment stores: start with --segment-stores "
-                    f"{made_with}, or with another --data-dir",
+                    f"{made_with} or without it, or with another --data-dir",
                     exit_code=EXIT_USAGE,
                 )
             if present and s3_containers not in (None, present):
@@ -113,15 +114,16 @@ class DataDirectory:
                     exit_code=EXIT_USAGE,
                 )
             wanted = present if s3_containers is None else s3_containers
-            _write_settings(last, store_count, wanted)
-            return World(last, is_continued=True, s3_containers=wanted)
+            _write_settings(last, made_with, wanted)
+            return World(last, is_continued=True, s3_containers=wanted, segment_stores=made_with)
         directory = self._directory(numbers[-1] + 1 if numbers else 1)
         directory.mkdir()
-        _write_settings(directory, store_count, s3_containers or 0)
+        stores = store_count or 1
+        _write_settings(directory, stores, s3_containers or 0)
         note = ""
         if last is not None:
             note = f"{last} was not shut down gracefully, so its metadata are lost: starting empty in {directory}"
-        return World(directory, is_continued=False, note=note, s3_containers=s3_containers or 0)
+        return World(directory, is_continued=False, note=note, s3_containers=s3_containers or 0, segment_stores=stores)
 
     def _directory(self, number: int) -> Path:
         return self.path / f"{_WORLD_PREFIX}{number:04d}"

@@ -140,16 +140,16 @@ Say = Callable[[str], None]
 class StackOptions:
     """The options of the user. With port 0 the system chooses; `grpc_port` None means no bridge.
 
-    Without `data_dir` the data are removed when the stack stops. `s3_containers` None: as many as the data have, 0 for
-    new data.
+    Without `data_dir` the data are removed when the stack stops. `segment_stores` and `s3_containers` None: as many as
+    the data have, 1 and 0 for new data. Without `state_file` it is in the directory of the data.
     """
 
     data_dir: Path | None
     http_port: int
     grpc_port: int | None
-    segment_stores: int
+    segment_stores: int | None
     restart: bool
-    state_file: Path
+    state_file: Path | None
     s3_containers: int | None = None
     console_port: int | None = None
     """Of the web console, 0 for any free one; None: it is not served."""
@@ -170,7 +170,6 @@ class LocalStack:
         self._failure: str | None = None
         self._failed = threading.Event()
         self._state_lock = threading.Lock()
-        self._state_file = StateFile(options.state_file)
         self._is_ready = False
         self._bridge: GrpcBridgeProcess | None = None
         self._console: ConsoleServer | None = None
@@ -213,6 +212,8 @@ class LocalStack:
         data = DataDirectory(self._options.data_dir)
         self._parts.callback(data.close)
         self.world = data.open(self._options.segment_stores, self._options.s3_containers)
+        self._state_path = self._options.state_file or data.path / "local-stack.json"
+        self._state_file = StateFile(self._state_path)
         if self.world.note:
             self._say(f"note: {self.world.note}")
         self._tokens = local_tokens(data.path, self._clock, wanted=self._options.tokens)
@@ -263,7 +264,7 @@ class LocalStack:
             self._fail(f"the AWS emulator ended with code {code}")
 
     def _start_stores(self, world: World) -> None:
-        count = self._options.segment_stores
+        count = world.segment_stores
         if count < COPIES:
             self._say(ONE_COPY_NOTE)
         environment = os.environ | replica_settings(count)
@@ -410,7 +411,8 @@ class LocalStack:
             self._say(PLAIN_BRIDGE_NOTE)
         kept = "removed at the end" if data.is_temporary else "kept after a graceful shutdown"
         self._say(f"data      {self.world.directory} ({kept})")
-        self._say(f"state     {self._options.state_file}")
+        self._say(f"state     {self._state_path}")
+        self._say("next      `headrace quickstart` prints commands to try; Ctrl-C stops the stack")
 
     def _fail(self, reason: str) -> None:
         self._failure = self._failure or reason

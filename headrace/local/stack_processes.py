@@ -16,6 +16,7 @@ from pathlib import Path
 
 from headrace import topology
 from headrace.adapters.tcp.listener import CONNECTIONS_MAX
+from headrace.cli.standard_streams import print_message
 from headrace.local.failures import EXIT_USAGE, LocalStackError
 from headrace.model.backoff import doubled_pause
 from headrace.model.container_logs import COPIES
@@ -326,6 +327,7 @@ class SegmentStoreProcess:
                 return
             self.status = replace(self.status, pid=None)
             self._on_change()
+            print_message(f"headrace up: {self._end_text(code)}")
             if not self._restart:
                 return
             if not self._start_again(code):
@@ -354,7 +356,21 @@ class SegmentStoreProcess:
                 continue
             self.status = replace(self.status, restarts=self.status.restarts + 1)
             self._on_change()
+            address = f"{self.status.host}:{self.status.port}"
+            print_message(
+                f"headrace up: segment store {self.status.store_id} runs again at {address}; clients go on"
+            )
             return True
+
+    def _end_text(self, code: int) -> str:
+        """What a user is to know about the end of the process."""
+        cause = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        following = (
+            "it is started again"
+            if self._restart
+            else "it stays down (--no-restart). Its containers are served again after `headrace up` is started again"
+        )
+        return f"segment store {self.status.store_id} {cause}: {following}. Its log: {self._log_file}"
 
     def _is_hopeless(self) -> bool:
         now_s = self._clock.monotonic_s()
