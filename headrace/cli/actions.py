@@ -16,7 +16,7 @@ import typer
 
 from headrace.cli.exit_codes import ExitCode, error_line, exit_code
 from headrace.cli.outcome import Outcome, show
-from headrace.cli.parameters import seconds
+from headrace.cli.parameters import ScopedName, seconds
 from headrace.cli.session import RETRY_S_DEFAULT, URL_DEFAULT, URL_VARIABLE, Auth, Session, SharedOptions
 from headrace.cli.standard_streams import output_failed
 from headrace.model.errors import HeadraceError, InvalidRequestError
@@ -88,7 +88,9 @@ def action(app: typer.Typer, name: str, *, examples: Sequence[str], hidden: bool
         ]
         command.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
-        app.command(name, epilog=_epilog(examples, rich=app.rich_markup_mode is not None), hidden=hidden)(command)
+        text = "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(run.__doc__ or "").split("\n\n"))
+        epilog = _epilog(examples, rich=app.rich_markup_mode is not None)
+        app.command(name, help=text, epilog=epilog, hidden=hidden)(command)
         return run
 
     return register
@@ -105,12 +107,22 @@ def execute(session: Session, run: Callable[..., Outcome | None], values: dict[s
             sys.stdout.flush()
             return ExitCode.DONE if outcome is None else outcome.code
     except HeadraceError as error:
-        session.complain(error_line(error))
+        session.complain(error_line(error, _given_names(values)))
         return exit_code(error)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except OSError as error:
         return output_failed(error, session.complain)
+
+
+def _given_names(values: Mapping[str, Any]) -> dict[str, str]:
+    """The names on the command line by their placeholders in hints."""
+    names = {"SCOPE": values["scope"]} if isinstance(values.get("scope"), str) else {}
+    for kind in ("stream", "group", "table"):
+        name = values.get(kind)
+        if isinstance(name, ScopedName):
+            names |= {f"SCOPE/{kind.upper()}": str(name), "SCOPE": name.scope}
+    return names
 
 
 def _check_text(shared: SharedOptions, values: Mapping[str, Any]) -> None:

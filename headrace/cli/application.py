@@ -33,6 +33,14 @@ SUMMARIES: Mapping[str, str] = {
 TAKE_SHARED_OPTIONS = frozenset({"console"})
 """Added commands that get the URL and the way to sign requests also if these stand before the command."""
 
+EVERYDAY, OPERATE, SECURITY = "Everyday", "Operate", "Security"
+PANELS: Mapping[str, str] = {
+    **dict.fromkeys(("segment", "subscriber", "retention", "transaction", "watermark"), OPERATE),
+    **dict.fromkeys(("cluster", "dead-letter", "cost", "console"), OPERATE),
+    **dict.fromkeys(("access", "grpc-user", "token-key", "trust"), SECURITY),
+}
+"""The part of the help text in which a command is, if not in the everyday ones."""
+
 RESOURCES: Mapping[str, tuple[str, str]] = {
     "scope": ("scope", "Scopes: namespaces of streams, reader groups and tables."),
     "stream": ("stream", "Streams: unbounded, durable sequences of events."),
@@ -91,19 +99,39 @@ def command_line() -> Callable[..., object]:
     """The command line of this process; installed packages may have added commands."""
     app = new_app()
     app.callback(
+        cls=_GroupedCommands,
         epilog="`headrace COMMAND --help` describes a command. `headrace quickstart` prints the first ones to try.",
     )(_root)
     for name, (module, summary) in RESOURCES.items():
         resource = new_app()
         resource.callback(cls=_lazy_group(f"headrace.cli.{module}"), help=summary)(take_shared_options)
-        app.add_typer(resource, name=name)
+        app.add_typer(resource, name=name, rich_help_panel=PANELS.get(name, EVERYDAY))
     top.add_to(app)
     trust.add_to(app)
     quickstart.add_to(app)
     cost.add_to(app)
+    for command in app.registered_commands:
+        command.rich_help_panel = PANELS.get(command.name or "", EVERYDAY)
     for name, entry in sorted(added_commands().items()):
         _add_command(app, name, entry)
     return get_command(app)
+
+
+class _GroupedCommands(TyperGroup):
+    """A help text with the commands in groups. A summary is wrapped by words, not cut off."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for panel in (EVERYDAY, OPERATE, SECURITY):
+            names = [name for name in self.list_commands(ctx) if PANELS.get(name, EVERYDAY) == panel]
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(panel):
+                formatter.write_dl(
+                    [(name, _summary(command.help)) for name, command in commands if command and not command.hidden]
+                )
+
+
+def _summary(help_text: str | None) -> str:
+    return " ".join((help_text or "").split("\n\n")[0].split())
 
 
 def added_commands() -> dict[str, EntryPoint]:

@@ -318,6 +318,7 @@ Format = Annotated[
     InputFormat | None,
     typer.Option(
         "--format",
+        metavar="FORMAT",
         help="lines (or text): each line is an event; jsonl: each line is an event and JSON; csv, parquet: each "
         "row is an event, a JSON object with the names of the columns; raw: before each event its length in four "
         "bytes, the most significant first (default: by the name of the file, else lines)",

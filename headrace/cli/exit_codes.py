@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from enum import IntEnum
 
 from headrace.model import errors
@@ -53,7 +55,7 @@ _HINTS = {
     "out_of_time": "try again: a part of the deployment is slow to answer",
     "unauthorized": "--auth aws-iam signs requests with your AWS credentials",
     "throttled": "try again later",
-    "not_found": "names are SCOPE/STREAM; to list them: headrace scope list, headrace stream list SCOPE",
+    "not_found": "to list names: headrace scope list, headrace stream list SCOPE",
 }
 """Hints by the code of the error, the specific one or that of its class."""
 
@@ -62,8 +64,17 @@ def exit_code(error: errors.HeadraceError) -> ExitCode:
     return ExitCode(error.reported_as.exit_code)
 
 
-def error_line(error: errors.HeadraceError) -> str:
-    """The message on one line, with a hint if there is one for the error's code."""
+def error_line(error: errors.HeadraceError, names: Mapping[str, str] = {}) -> str:
+    """The message on one line, with a hint if there is one for the error's code.
+
+    `names` are those that the user has given, by their placeholders, such as SCOPE/STREAM.
+    """
     message = " ".join(error.message.split())
     hint = _HINTS.get(error.specific_code) or _HINTS.get(error.code)
-    return f"{message} (hint: {hint})" if hint else message
+    if hint is None:
+        return message
+    command = _PLACEHOLDER.sub(lambda found: names.get(found[0], found[0]), hint)
+    return f"{message} (hint: {command})"
+
+
+_PLACEHOLDER = re.compile(r"SCOPE/[A-Z]+|SCOPE")

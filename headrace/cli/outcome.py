@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 from headrace.cli.exit_codes import ExitCode
 
 _GAP = "  "
+NOTHING = "none"
+"""Instead of a table without rows."""
+
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 """Control characters are escaped, so that text of other users cannot move a terminal's cursor or change its colours."""
 
@@ -66,8 +69,10 @@ def plain(outcome: Outcome) -> str:
     parts: list[str] = []
     if outcome.details:
         parts.append(pairs(outcome.details))
-    if outcome.columns:
+    if outcome.rows:
         parts.append(table(outcome.columns, outcome.rows))
+    elif outcome.columns:
+        parts.append(NOTHING)
     parts += [f"{section.title}\n{table(section.columns, section.rows)}" for section in outcome.sections]
     if not parts:
         parts.append(cell(outcome.text) if outcome.text else pairs(in_words(outcome.document)))

@@ -42,6 +42,7 @@ def checked(check: Callable[[str], T]) -> Callable[[str], T]:
         except InvalidRequestError as error:
             raise typer.BadParameter(error.message) from error
 
+    parse.__name__ = "text"  # help texts show it as the type
     return parse
 
 

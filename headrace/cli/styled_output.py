@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.outcome import Outcome, cell, in_words, to_right
+from headrace.cli.outcome import NOTHING, Outcome, cell, in_words, plain, to_right
 
 _GOOD = frozenset({"active", "open", "live", "success", "yes"})
 _BAD = frozenset({"stuck", "lost", "blocked", "dead", "aborting", "aborted"})
@@ -18,6 +18,9 @@ _BAD = frozenset({"stuck", "lost", "blocked", "dead", "aborting", "aborted"})
 
 def show_styled(outcome: Outcome) -> None:
     """Prints the outcome on the terminal."""
+    if any(cell(value).startswith(("http://", "https://")) for row in outcome.rows for value in row):
+        print(plain(outcome))  # a URL that is folded cannot be copied
+        return
     Console(highlight=False).print(styled(outcome))
 
 
@@ -34,7 +37,7 @@ def styled(outcome: Outcome) -> RenderableType:
     if outcome.details or not outcome.columns:
         parts.append(_pairs(outcome))
     if outcome.columns:
-        parts.append(_table(outcome.columns, outcome.rows))
+        parts.append(_table(outcome.columns, outcome.rows) if outcome.rows else Text(NOTHING))
     parts += [
         Group(Text(section.title, style="bold"), _table(section.columns, section.rows)) for section in outcome.sections
     ]

@@ -357,9 +357,7 @@ class SegmentStoreProcess:
             self.status = replace(self.status, restarts=self.status.restarts + 1)
             self._on_change()
             address = f"{self.status.host}:{self.status.port}"
-            print_message(
-                f"headrace up: segment store {self.status.store_id} runs again at {address}; clients go on"
-            )
+            print_message(f"headrace up: segment store {self.status.store_id} runs again at {address}; clients go on")
             return True
 
     def _end_text(self, code: int) -> str:

@@ -74,3 +74,47 @@ def test_the_installed_command_knows_up_and_its_version():
     assert version.stdout == f"headrace {__version__} (interpreted)\n"
     shown = subprocess.run([headrace, "up", "--help"], capture_output=True, text=True, check=True)
     assert "--segment-stores" in shown.stdout
+
+
+LEAN = """
+import os, sys
+from headrace.cli import main
+main(sys.argv[1:])
+print(*sorted(sys.modules), file=sys.stderr)
+"""
+
+
+def _imported(*arguments: str) -> set[str]:
+    ran = subprocess.run([sys.executable, "-c", LEAN, *arguments], capture_output=True, text=True, check=True)
+    return set(ran.stderr.split())
+
+
+def test_help_imports_neither_client_nor_other_resources():
+    for arguments in (("--help",), ("stream", "--help")):
+        imported = _imported(*arguments)
+        assert not imported & {"httpx", "headrace.client", "pyarrow", "botocore", "headrace.cli.group"}
+
+
+def test_a_request_imports_no_other_command_line():
+    imported = _imported("scope", "list", "--url", "http://127.0.0.1:1")
+    assert {"httpx", "headrace.client"} <= imported
+    assert not imported & {"click", "pygments", "pyarrow", "botocore"}
+
+
+def test_a_closed_port_of_this_machine_fails_at_once(capsys: pytest.CaptureFixture[str]):
+    assert main(["scope", "list", "--url", "http://127.0.0.1:1"]) == ExitCode.UNREACHABLE
+    error = capsys.readouterr().err
+    assert error.startswith("headrace scope list: no controller listens at http://127.0.0.1:1 (hint: `headrace up`")
+
+
+def test_commands_of_the_help_text_are_in_groups(capsys: pytest.CaptureFixture[str]):
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [shown.index(f"{panel}:") for panel in PANELS_IN_ORDER] == sorted(
+        shown.index(f"{panel}:") for panel in PANELS_IN_ORDER
+    )
+    assert "..." not in shown.partition(f"{application.EVERYDAY}:")[2]
+    assert set(application.PANELS) <= {*application.RESOURCES, "trust", "cost"}
+
+
+PANELS_IN_ORDER = (application.EVERYDAY, application.OPERATE, application.SECURITY)

@@ -114,7 +114,7 @@ REFUSED = [
     (("stream", "delete", "s/t"), 1, "headrace stream seal"),
     (("stream", "scale", "s/t", "--seal", "9", "--range", "0:0.5"), 1, "headrace segment list"),
     (("stream", "scale", "s/t", "--seal", "0", "--range", "0:0.25"), 1, "headrace segment list"),
-    (("stream", "scale", "s/t", "--segments", "1"), 1, "headrace stream update SCOPE/STREAM --segments N"),
+    (("stream", "scale", "s/t", "--segments", "1"), 1, "headrace stream update s/t --segments N"),
     (("stream", "update", "s/none", "--fixed"), 3, ""),
     (("stream", "update", "s/t", "--retain-max", "3"), 1, ""),
     (("stream", "truncate", "s/none", "0:0"), 3, ""),

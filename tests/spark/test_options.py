@@ -187,3 +187,10 @@ def test_wrong_options_of_text_say_what_to_do(wrong: dict[str, str], message: st
 def test_names_follow_the_rules_of_the_system(name: str) -> None:
     with pytest.raises(InvalidRequestError):
         read_options(REQUIRED | {name: "no/slash"})
+
+
+def test_times_without_a_date_are_times():
+    for text in ("-5m", "10:05"):
+        found = read_options(REQUIRED | {"start_stream_cut": text}).start_stream_cut
+        assert found is not None
+        assert found.startswith("time:")
