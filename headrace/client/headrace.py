@@ -134,7 +134,7 @@ class AsyncHeadrace:
 
         Raises:
             NotFoundError: there is no such stream.
-            InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, the text is no
+            InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, the text is not a
                 place, or the time has no time zone.
         """
         scope, stream = scope_and_name(scope, stream)
@@ -374,7 +374,7 @@ class Headrace:
 
         Raises:
             NotFoundError: there is no such stream.
-            InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, the text is no
+            InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, the text is not a
                 place, or the time has no time zone.
         """
         reader = EventReader(self._thread, self._thread.run(self._core.reader(scope, stream, start, end, options)))

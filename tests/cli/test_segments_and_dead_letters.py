@@ -46,7 +46,7 @@ def test_segments_of_a_stream_cut(scaled: str, ok: Show, as_json: ReadJson, cut:
     assert found["epoch"] == epoch
     at_epoch = as_json("segment", "list", scaled, "--epoch", str(epoch))
     assert found == at_epoch
-    text = as_json("stream", "cut", scaled, "--at", "earliest" if epoch == 0 else "tail")["text"]
+    text = as_json("stream", "cut", scaled, "--at", "earliest" if epoch == 0 else "latest")["text"]
     assert as_json("segment", "list", scaled, "--at", text) == found
     assert ok("segment", "list", scaled, "--at", cut) == ok("segment", "list", scaled, "--epoch", str(epoch))
 
@@ -60,7 +60,7 @@ def test_successors_and_predecessors(scaled: str, ok: Show, as_json: ReadJson):
     following = as_json("segment", "successors", scaled, "0")
     assert [(one["segment"], one["predecessors"]) for one in following["segments"]] == [(FIRST, [0]), (SECOND, [0])]
     assert following["sealed"] is False
-    assert ok("segment", "successors", scaled, "2@1") == "SEGMENT  FROM KEY  TO KEY  NAME  PREDECESSORS\n"
+    assert ok("segment", "successors", scaled, "2@1") == "none\n"
     before = as_json("segment", "predecessors", scaled, str(FIRST))
     assert [one["segment"] for one in before["segments"]] == [0]
     assert "s/t/0.#epoch.0" in ok("segment", "predecessors", scaled, str(FIRST))
@@ -85,7 +85,7 @@ def test_what_lies_between_two_cuts(scaled: str, ok: Show, as_json: ReadJson):
 
 def test_chunks_of_a_segment_that_is_not_in_tier_2(stream: str, ok: Show, as_json: ReadJson):
     assert as_json("segment", "chunks", stream, "0") == {"storedUntil": 0, "nextOffset": None, "chunks": []}
-    assert ok("segment", "chunks", stream, "0") == "OFFSET  LENGTH  URL\n"
+    assert ok("segment", "chunks", stream, "0") == "none\n"
 
 
 @pytest.fixture

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import httpx
 import pytest
 from scripted_cluster import Cluster
 
-from headrace.client import connect
+from headrace.client import connect, http_api
 from headrace.model import errors
 from headrace.model.stream_cuts import StreamCut
 
@@ -222,3 +224,26 @@ def test_a_wrong_url_of_the_environment_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HEADRACE_URL", "ftp://nowhere")
     with pytest.raises(errors.InvalidRequestError, match="ftp://nowhere"):
         connect()
+
+
+def test_a_caller_learns_that_an_answer_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = threading.Event()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await asyncio.to_thread(waited.wait, 60)
+        return httpx.Response(200, json=STREAM)
+
+    told: list[str] = []
+
+    def on_waiting(url: str) -> None:
+        told.append(url)
+        waited.set()
+
+    monkeypatch.setattr(http_api, "WAITING_AFTER_S", 0.01)
+    url = "http://127.0.0.1:1"
+    with connect(url, transport=httpx.MockTransport(answer), on_waiting=on_waiting) as headrace:
+        assert headrace.admin.get_stream("s", "t").epoch == 0
+        assert told == [url]
+        monkeypatch.setattr(http_api, "WAITING_AFTER_S", 60.0)
+        headrace.admin.get_stream("s", "t")
+    assert told == [url]

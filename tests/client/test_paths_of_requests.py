@@ -158,7 +158,7 @@ def _call(api: HttpApi, method: str, names: dict[str, str]) -> Coroutine[Any, An
         **{
             one.name: values[one.name]
             for one in wanted
-            if one.default is one.empty or one.name in {*names, "configuration"}
+            if one.default is one.empty or one.name in {*names, "group", "configuration"}
         }
     )
     return made

@@ -136,3 +136,15 @@ def test_a_group_goes_on_at_the_end_of_what_is_truncated(stored: Headrace) -> No
         with group.reader("second") as reader:
             assert next(iter(reader)).event == b"after"
         assert group.lag().bytes_unread <= len(b"after") + 8
+
+
+def test_a_reader_of_a_group_says_how_it_goes_on(stored: Headrace) -> None:
+    stored.admin.reader_groups.create("shop/billing", streams=["t"])
+    with stored.reader_group("shop/billing") as group:
+        _scale_and_truncate(stored)
+        with group.reader("first") as reader, pytest.raises(TruncatedError) as refused:
+            next(iter(reader))
+        assert "headrace group reset shop/billing --to earliest" in refused.value.message
+        group.reset("earliest")
+        with group.reader("second") as reader:
+            assert next(iter(reader)).event == b"after"

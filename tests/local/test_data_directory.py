@@ -137,3 +137,14 @@ def test_settings_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Mo
 
 def _killed(*_paths: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_data_keep_their_number_of_stores(tmp_path: Path):
+    first = DataDirectory(tmp_path)
+    directory = first.open(3).directory
+    close_well(directory)
+    first.close()
+    again = DataDirectory(tmp_path)
+    assert again.open().segment_stores == 3
+    again.close()
+    assert DataDirectory(tmp_path / "other").open().segment_stores == 1  # new data

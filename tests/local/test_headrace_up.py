@@ -171,7 +171,11 @@ def test_the_main_path(directory: Path, starts: list[Up]):
     _a_killed_store_comes_back(up, tail)
 
     pidfds = children(up)
-    assert up.end() == (0, "")
+    code, said = up.end()
+    ended, again_up, stopping = said.splitlines()
+    assert (code, stopping) == (0, "headrace up: stopping")
+    assert ended.startswith("headrace up: segment store store-0 was ended by signal 9: it is started again. Its log: ")
+    assert again_up.startswith("headrace up: segment store store-0 runs again at 127.0.0.1:")
     await_end(pidfds)
     assert not up.state_file.exists()
 
@@ -186,7 +190,7 @@ def test_the_main_path(directory: Path, starts: list[Up]):
         with headrace.reader("s", "t", start="earliest", end=end) as reader:
             assert sorted(bytes(read.event).decode() for read in reader) == sorted(EVENTS)
     pidfds = children(again)
-    assert again.end(signal.SIGINT) == (0, "")
+    assert again.end(signal.SIGINT) == (0, "headrace up: stopping\n")
     await_end(pidfds)
 
 
