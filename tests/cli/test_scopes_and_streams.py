@@ -23,7 +23,7 @@ def test_scope_is_created_listed_and_deleted(ok: Show, as_json: ReadJson, run: R
     assert ok("scope", "get", "shop") == "scope  shop\n"
     assert as_json("scope", "delete", "b") == {"scope": "b", "deleted": True}
     assert ok("scope", "delete", "shop") == "scope shop is deleted\n"
-    assert ok("scope", "list") == "SCOPE\n"
+    assert ok("scope", "list") == "none\n"
     assert run("scope", "get", "shop").code == 3
 
 
@@ -35,7 +35,7 @@ def test_a_scope_is_deleted_with_everything_in_it(stream: str, api: ApiInMemory,
     ok("scope", "create", "s")
     ok("stream", "create", "s/u")
     assert as_json("scope", "delete", "s", "--recursive", "--no-wait") == {"scope": "s", "deleted": False}
-    assert ok("scope", "list") == "SCOPE\n"
+    assert ok("scope", "list") == "none\n"
 
 
 def test_a_stream_is_created_with_all_that_can_be_said_of_it(ok: Show, as_json: ReadJson):

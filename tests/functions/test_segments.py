@@ -69,10 +69,15 @@ def test_neighbours(call: Call, scaled_stream: str):
             },
         ],
         "sealed": False,
+        "truncatedLength": None,
     }
     before = call("GET", f"{scaled_stream}/segments/{NEW_LOW}/predecessors").body
     assert before == {"segments": [{"segmentId": 0, "name": "s/t/0.#epoch.0", "low": 0.0, "high": 0.5}]}
-    assert call("GET", f"{scaled_stream}/segments/1/successors").body == {"segments": [], "sealed": False}
+    assert call("GET", f"{scaled_stream}/segments/1/successors").body == {
+        "segments": [],
+        "sealed": False,
+        "truncatedLength": None,
+    }
     assert call("GET", f"{scaled_stream}/segments/77/successors").status == 404
 
 

@@ -149,6 +149,7 @@ def test_the_main_path(directory: Path, starts: list[Up]):
         "audit",
         "data",
         "state",
+        "next",
         "ready",
         "note:",
     }
