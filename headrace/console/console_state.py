@@ -13,10 +13,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from headrace.cli.outcome import cell, state_text, time_text
-from headrace.cli.parameters import ScopedName, segment_text
+from headrace.cli.parameters import ScopedName
 from headrace.cli.quantities import count_text, duration_text, rate_text, scaling_text, size_text
 from headrace.cli.stream_describe import Growth, RateSampler
 from headrace.client import Headrace
+from headrace.codec.places import segment_text
 from headrace.console.error_pages import Problem
 from headrace.console.event_text import event_line
 from headrace.console.group_watch import GroupWatch

@@ -23,7 +23,7 @@ def key_space_document(admin: Admin, stream: ScopedName, now_ms: int) -> str:
         NotFoundError: there is no such stream.
     """
     history = admin.epoch_history(*stream, limit=EPOCHS_MAX)
-    page = spans_of(history, admin.stream_cut(*stream, at="tail").offsets, now_ms)
-    head = Position("head", "truncated", admin.stream_cut(*stream, at="head").offsets)
+    page = spans_of(history, admin.stream_cut(*stream, at="latest").offsets, now_ms)
+    head = Position("head", "truncated", admin.stream_cut(*stream, at="earliest").offsets)
     style = (STATIC_FOLDER / "key-space.css").read_text()
     return draw(Picture(str(stream), page, lay_out(page), (head,)), style=style)

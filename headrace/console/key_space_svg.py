@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from xml.sax.saxutils import escape, quoteattr
 
 from headrace.cli.outcome import time_text
-from headrace.cli.parameters import segment_text
 from headrace.cli.quantities import duration_text, rate_text, size_text
+from headrace.codec.places import segment_text
 from headrace.console.key_space_layout import Rectangle
 from headrace.console.segment_spans import Span, SpanPage
 

@@ -12,11 +12,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from headrace.cli.parameters import ScopedName
 from headrace.client import EventBatch, EventReader, Headrace, ReaderOptions, SegmentRange
+from headrace.client.places import Place
 from headrace.model.errors import HeadraceError, NotFoundError, ThrottledError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.stream_cuts import StreamCut
@@ -34,8 +34,6 @@ EVENTS_PER_S = 20
 BYTES_PER_CALL_MAX = 4 * 1024 * 1024
 SECONDS_PER_CALL_MAX = 0.5
 STORE_PATIENCE_S = 3.0
-
-Start = Literal["head", "tail"] | datetime | StreamCut
 
 
 class LiveEvent(NamedTuple):
@@ -61,7 +59,7 @@ class Followed:
     stream: ScopedName
     segment_id: int | None
     needle: str
-    start: Start
+    start: Place
 
 
 class Glance(NamedTuple):
@@ -250,7 +248,7 @@ class SegmentSource:
         self._sealed_end: int | None = None
         self._first: int | None = None
         end = self._end()
-        self._offset = offset if offset is not None else end if followed.start == "tail" else self._first or 0
+        self._offset = offset if offset is not None else end if followed.start == "latest" else self._first or 0
 
     def read(self) -> EventBatch | None:
         if not self._batches:
@@ -283,10 +281,10 @@ class SegmentSource:
         if self._sealed_end is not None:
             return self._sealed_end
         admin = self._client.admin
-        tail = admin.stream_cut(*self._stream, at="tail").offsets
+        tail = admin.stream_cut(*self._stream, at="latest").offsets
         if self._segment_id in tail:
             if self._first is None:
-                self._first = admin.stream_cut(*self._stream, at="head").offsets.get(self._segment_id, 0)
+                self._first = admin.stream_cut(*self._stream, at="earliest").offsets.get(self._segment_id, 0)
             return tail[self._segment_id]
         for part in admin.segments_between(*self._stream).ranges:
             if part.segment_id == self._segment_id:

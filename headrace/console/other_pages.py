@@ -10,9 +10,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from headrace.api.streams import StreamView
-from headrace.cli.parameters import ScopedName, parse_number
+from headrace.cli.parameters import ScopedName
 from headrace.cli.stream_describe import Growth
 from headrace.client import TableEntry
+from headrace.codec.places import parse_number
 from headrace.console.console_state import ConsoleState, named, text_parameter
 from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.names import check_known_name

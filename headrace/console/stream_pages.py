@@ -13,8 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headrace.cli.outcome import time_text
-from headrace.cli.parameters import ScopedName, parse_number, parse_segment, segment_text
+from headrace.cli.parameters import ScopedName
 from headrace.client import SegmentRange, StreamCut
+from headrace.codec.places import parse_number, parse_segment, segment_text
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.console.console_state import ConsoleState, named, text_parameter
 from headrace.console.event_text import event_page
@@ -119,7 +120,7 @@ class StreamPages:
         )
 
     def cut(self, request: Request) -> Response:
-        """The stream cut at the chosen point, to be copied."""
+        """The stream cut at the chosen place, to be copied."""
         query = StreamQuery.of(request, named(request))
         start = query.start
         if isinstance(start, StreamCut):
@@ -191,7 +192,7 @@ class StreamPages:
         admin, stream = self._console.admin, query.stream
         before = None if query.until is None else query.until + 1
         history = admin.epoch_history(*stream, before=before, limit=query.epochs + 1)
-        tail = admin.stream_cut(*stream, at="tail")
+        tail = admin.stream_cut(*stream, at="latest")
         page = spans_of(history, tail.offsets, self._console.clock.now_ms(), query.until)
         rectangles = lay_out(page)
         key_position = None if query.key is None else routing_key_position(query.key)
@@ -220,7 +221,7 @@ class StreamPages:
     def _positions(self, stream: ScopedName) -> list[Position]:
         """The head, the watermark, and the groups that the page has looked at."""
         admin, groups = self._console.admin, self._console.groups
-        head = admin.stream_cut(*stream, at="head")
+        head = admin.stream_cut(*stream, at="earliest")
         positions = [Position("head", "truncated: before the head of the stream", head.offsets)]
         watermark = admin.watermarks.newest(*stream).watermark
         if watermark is not None:

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from headrace.cli.parameters import ScopedName, parse_number, parse_segment, segment_text
-from headrace.cli.times import local_now, parse_point
+from headrace.adapters.system_clock import local_now
+from headrace.cli.parameters import ScopedName
+from headrace.codec.places import End, parse_number, parse_place, parse_segment, segment_text
 from headrace.console.console_state import text_parameter
-from headrace.console.live_views import Start
 from headrace.model.errors import InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
 
@@ -25,7 +25,7 @@ class StreamQuery:
     """The parameters as text, as a user types them; `until` and `epochs` choose the window of the history."""
 
     stream: ScopedName
-    point: str = ""
+    place: str = ""
     segment: str = ""
     key: str | None = None
     needle: str = ""
@@ -54,7 +54,7 @@ class StreamQuery:
         """The address of the page, or of a `part` of it, with other values of some parameters."""
         changed = replace(self, **changes) if changes else self
         parameters = {
-            "from": changed.point,
+            "from": changed.place,
             "segment": changed.segment,
             "key": changed.key,
             "filter": changed.needle,
@@ -67,7 +67,7 @@ class StreamQuery:
 
     def at(self, time_ms: int) -> str:
         """The address with this time as the start."""
-        return self.address(point=datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds"))
+        return self.address(place=datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds"))
 
     @property
     def segment_id(self) -> int | None:
@@ -75,19 +75,19 @@ class StreamQuery:
         return parse_segment(self.segment) if self.segment else None
 
     @property
-    def start(self) -> Start:
-        """Where to read from; without a choice the tail. Raises InvalidRequestError for what is not a point."""
-        point = parse_point(self.point, local_now()) if self.point else "tail"
-        return StreamCut.of(*self.stream, point) if isinstance(point, dict) else point
+    def start(self) -> End | datetime | StreamCut:
+        """Where to read from; without a choice the end. Raises InvalidRequestError for what is not a place."""
+        place = parse_place(self.place or "latest", local_now())
+        return StreamCut.of(*self.stream, place) if isinstance(place, dict) else place
 
     @property
     def command(self) -> str:
         """The command that reads the same events."""
-        if self.point in ("", "tail", "latest"):
+        if self.place in ("", "latest"):
             return f"headrace event read {self.stream} --follow"
-        return f"headrace event read {self.stream} --from {self.point}"
+        return f"headrace event read {self.stream} --from {self.place}"
 
 
 def segment_address(query: StreamQuery, segment_id: int, *, is_open: bool) -> str:
     """The address that follows a segment: an open one from its end, a sealed one from its first event."""
-    return query.address(segment=segment_text(segment_id), point="tail" if is_open else "head") + "#events"
+    return query.address(segment=segment_text(segment_id), place="latest" if is_open else "earliest") + "#events"

@@ -21,7 +21,7 @@ from headrace.console.live_views import (
 )
 from headrace.model.errors import NotFoundError, ThrottledError
 
-ORDERS = Followed(ScopedName("s", "t"), None, "", "tail")
+ORDERS = Followed(ScopedName("s", "t"), None, "", "latest")
 
 
 class Reader:
@@ -110,7 +110,7 @@ def test_more_events_are_sampled(world: World):
 
 def test_only_matching_events_are_handed_out(world: World):
     world.client.waiting = 100
-    view = world.views.open(Followed(ORDERS.stream, None, "07", "head"))
+    view = world.views.open(Followed(ORDERS.stream, None, "07", "earliest"))
     glance = world.views.look(view)
     assert [event.event for event in glance.events] == [b"07"] * 10
     assert glance.events[1].offset == 170
