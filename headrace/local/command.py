@@ -111,6 +111,22 @@ def _say(line: str) -> None:
 
 def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions:
     """The options of the command line; exits with code 2 if they are invalid."""
+    chosen = _parser(program).parse_args(arguments)
+    return StackOptions(
+        data_dir=chosen.data_dir,
+        http_port=chosen.http_port,
+        grpc_port=chosen.grpc_port,
+        console_port=chosen.console_port,
+        segment_stores=chosen.segment_stores,
+        s3_containers=chosen.s3_containers,
+        restart=not chosen.no_restart,
+        tokens=chosen.tokens or chosen.secure,
+        tls=chosen.secure,
+        state_file=chosen.state_file,
+    )
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program,
         description="Run the whole of Headrace on this machine, on loopback only.",
@@ -177,19 +193,7 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
         metavar="FILE",
         help="where to write ports and pids for programs (default: local-stack.json in the directory of the data)",
     )
-    chosen = parser.parse_args(arguments)
-    return StackOptions(
-        data_dir=chosen.data_dir,
-        http_port=chosen.http_port,
-        grpc_port=chosen.grpc_port,
-        console_port=chosen.console_port,
-        segment_stores=chosen.segment_stores,
-        s3_containers=chosen.s3_containers,
-        restart=not chosen.no_restart,
-        tokens=chosen.tokens or chosen.secure,
-        tls=chosen.secure,
-        state_file=chosen.state_file,
-    )
+    return parser
 
 
 def _port(text: str) -> int:

@@ -27,7 +27,7 @@ def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 
 
 COMMANDS = dict(_commands(application.command_line()))
-OURS = {path: command for path, command in COMMANDS.items() if path != ("up",)}
+OURS = {path: command for path, command in COMMANDS.items() if path[0] not in application.SUMMARIES}
 
 
 def _examples(command: Any) -> list[str]:
