@@ -137,10 +137,11 @@ class CountedInput:
             size -= len(part)
         return b"".join(parts)
 
-    def lines(self, line_bytes_max: int) -> Iterator[list[bytes]]:
+    def lines(self, line_bytes_max: int, *, with_returns: bool = False) -> Iterator[list[bytes]]:
         """Yields the lines that are there together. LF and CRLF end a line and do not belong to it.
 
-        A line of more than `line_bytes_max` bytes may be cut, but not to fewer bytes than one more than that.
+        With `with_returns` the CR of CRLF does belong to it. A line of more than `line_bytes_max` bytes may be cut, but
+        not to fewer bytes than one more than that.
         """
         begun: list[bytes] = []
         begun_bytes = 0
@@ -152,7 +153,7 @@ class CountedInput:
                 is_cut = not end_of_line
             end = data.rfind(b"\n")
             if end >= 0:
-                yield _split(b"".join((*begun, data[: end + 1])))
+                yield _split(b"".join((*begun, data[: end + 1])), with_returns=with_returns)
                 begun, begun_bytes = [], 0
             begun.append(data[end + 1 :])
             begun_bytes += len(begun[-1])
@@ -216,11 +217,11 @@ def _numbered_lines(
         first += len(lines)
 
 
-def _split(data: bytes) -> list[bytes]:
+def _split(data: bytes, *, with_returns: bool) -> list[bytes]:
     """The lines of `data`, which ends with a line's end."""
     lines = data.split(b"\n")
     lines.pop()
-    return [line.removesuffix(b"\r") for line in lines] if b"\r" in data else lines
+    return lines if with_returns or b"\r" not in data else [line.removesuffix(b"\r") for line in lines]
 
 
 Parse = Callable[[int, bytes], Record | None]

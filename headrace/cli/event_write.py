@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from io import BufferedIOBase
+from io import BufferedIOBase, RawIOBase
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TextIO
 
 import typer
 
@@ -233,12 +233,22 @@ REFUSED_CONTENT_BYTES_MAX: Final = 1 << 20
 class SkippedRows:
     """Writes refused rows to a file: for each a JSON object with the file, the line, the reason and the row."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: RawIOBase, path: Path) -> None:
+        """`file` has no buffer: what is added is in it before later rows are read."""
         self._file = file
+        self._path = path
         self.count = 0
 
+    def check_is_none_of(self, sources: Sequence[tuple[_Source, BufferedIOBase]]) -> None:
+        """Raises BadParameter if a row that is added would be read again."""
+        own = os.fstat(self._file.fileno())
+        for source, opened in sources:
+            with suppress(OSError, AttributeError):  # as for a stream without a file
+                if stat.S_ISREG(own.st_mode) and os.path.samestat(own, os.fstat(opened.fileno())):
+                    raise typer.BadParameter(f"--skip-invalid names {_shown(source.path)}, which is read")
+
     def add(self, source: str, row: RefusedRow) -> None:
-        """Adds a row of the file with the name `source`."""
+        """Adds a row of the file with the name `source`. Raises InvalidRequestError if it cannot be written."""
         document: dict[str, Any] = {"file": source, "line": row.line, "reason": row.error.message}
         if row.content is not None:
             content = row.content[:REFUSED_CONTENT_BYTES_MAX]
@@ -246,13 +256,19 @@ class SkippedRows:
                 document["row"] = content.decode()
             except UnicodeDecodeError:
                 document["base64"] = base64.b64encode(content).decode()
-        self._file.write(json.dumps(document).encode() + b"\n")
+        left = memoryview(json.dumps(document).encode() + b"\n")
+        try:
+            while left:
+                left = left[self._file.write(left) or 0 :]
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise InvalidRequestError(f"cannot write the refused row {row.line} to {self._path}: {reason}") from error
         self.count += 1
 
 
 def _skipped_rows(opened: ExitStack, path: Path | None) -> SkippedRows | None:
     """Opens the file of refused rows. Those of an earlier run stay in it."""
-    return None if path is None else SkippedRows(opened.enter_context(path.open("ab")))
+    return None if path is None else SkippedRows(opened.enter_context(path.open("ab", buffering=0)), path)
 
 
 # Where to continue.
@@ -432,7 +448,10 @@ def write(
         )
         sources = _sources(paths, form, rules, _delimiter(delimiter))
         skipped = _skipped_rows(opened, skip_invalid)
-        load = _Load(session, stream, loading, skipped, [(one, _open(opened, session, one.path)) for one in sources])
+        inputs = [(source, _open(opened, session, source.path)) for source in sources]
+        if skipped is not None:
+            skipped.check_is_none_of(inputs)
+        load = _Load(session, stream, loading, skipped, inputs)
         (load.in_transaction if transaction else load.run)()
     return _loaded(loading.events, skipped, skip_invalid)
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from headrace.cli.event_input import Batch, CountedInput, InputRules, Record, RefusedRow, without_byte_order_mark
 from headrace.cli.quantities import count_text
@@ -34,6 +34,11 @@ PARQUET_BUFFER_BYTES: Final = 1 << 20
 """What is read at once of each column. Without it a whole row group is in memory."""
 
 ARROW_MISSING: Final = "the format parquet needs pyarrow. To install it: pip install 'headrace[cli,arrow]'"
+
+Row = dict[str, Any] | Exception
+
+_NOT_REPRESENTED: Final = (ValueError, ArithmeticError, LookupError, TypeError)
+"""What the conversion of a value raises: bytes that are not UTF-8, years after 9999, unknown time zones."""
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _WORDS: Final = {"": "null", "true": "true", "false": "false"}
@@ -69,12 +74,16 @@ class _CsvLines:
     def __init__(self, source: CountedInput, rules: InputRules) -> None:
         self._source = source
         self._rules = rules
-        self._chunks = source.lines(ROW_BYTES_MAX)
+        self._chunks = source.lines(ROW_BYTES_MAX, with_returns=True)  # those inside a quoted cell belong to it
         self._waiting: deque[bytes] = deque()
         self._record: list[bytes] = []
         self._record_bytes = 0
         self.number = 0
         """Of the last line that the parser has."""
+        self.source_error: InvalidRequestError | None = None
+        """The source cannot be read, so that no further record follows."""
+        self.text_error: InvalidRequestError | None = None
+        """The record that was parsed last is not text. Only its parsing tells where it ends."""
 
     @property
     def has_line(self) -> bool:
@@ -84,11 +93,11 @@ class _CsvLines:
     @property
     def content(self) -> bytes:
         """The lines of the record that was parsed last, in part if it is too large."""
-        return b"\n".join(self._record)
+        return b"\n".join(self._record).removesuffix(b"\r")
 
     def begin_record(self) -> int:
         """Returns the number of the first line of the next record."""
-        self._record, self._record_bytes = [], 0
+        self._record, self._record_bytes, self.text_error = [], 0, None
         return self.number + 1
 
     def __iter__(self) -> _CsvLines:
@@ -96,7 +105,11 @@ class _CsvLines:
 
     def __next__(self) -> str:
         if not self._waiting:
-            self._waiting.extend(next(self._chunks))
+            try:
+                self._waiting.extend(next(self._chunks))
+            except InvalidRequestError as error:
+                self.source_error = error
+                raise
         line = self._waiting.popleft()
         self.number += 1
         if self.number == 1:
@@ -111,7 +124,8 @@ class _CsvLines:
         try:
             return line.decode() + "\n"
         except UnicodeDecodeError:
-            raise InvalidRequestError(f"line {self.number} is not UTF-8") from None
+            self.text_error = self.text_error or InvalidRequestError(f"line {self.number} is not UTF-8")
+            return line.decode(errors="replace") + "\n"
 
 
 def csv_batches(source: CountedInput, rules: InputRules) -> Iterator[Batch]:
@@ -120,12 +134,13 @@ def csv_batches(source: CountedInput, rules: InputRules) -> Iterator[Batch]:
     The number of a row is that of its first line. Before `rules.refuse` gets a row, the rows before it were yielded.
 
     Raises:
-        InvalidRequestError: the header is missing, has a name twice, or has no field with the routing key.
+        InvalidRequestError: the source cannot be read, or its header is missing, has a name twice, or has no field with
+            the routing key.
     """
     csv.field_size_limit(ROW_BYTES_MAX)
     lines = _CsvLines(source, rules)
     reader = csv.reader(lines, delimiter=rules.delimiter, strict=True)
-    names = _header(reader, source, rules)
+    names = _header(reader, lines, source, rules)
     pending = _Pending()
     while True:
         if pending and not lines.has_line:
@@ -135,19 +150,25 @@ def csv_batches(source: CountedInput, rules: InputRules) -> Iterator[Batch]:
             cells = next(reader, None)
             if cells is None:
                 break
+            if lines.text_error is not None:
+                raise lines.text_error
             if cells and number >= rules.from_line:
                 pending.add(_csv_record(number, names, cells, rules))
         except (InvalidRequestError, csv.Error) as error:
             yield pending.take(number)
+            if lines.source_error is not None:
+                raise lines.source_error from None
             if number >= rules.from_line:
                 rules.refuse(RefusedRow(number, lines.content, _of_line(number, error)))
     if pending:
         yield pending.take(lines.number + 1)
 
 
-def _header(reader: Iterator[list[str]], source: CountedInput, rules: InputRules) -> list[str]:
+def _header(reader: Iterator[list[str]], lines: _CsvLines, source: CountedInput, rules: InputRules) -> list[str]:
     try:
         names = next(reader, None)
+        if lines.text_error is not None:
+            raise lines.text_error
     except (InvalidRequestError, csv.Error) as error:
         raise InvalidRequestError(f"{source.name} has no header: {error}") from error
     if not names:
@@ -236,8 +257,8 @@ def parquet_batches(source: CountedInput, rules: InputRules) -> Iterator[Batch]:
         yield pending.take(first + len(rows))
 
 
-def _parquet_rows(source: CountedInput, rules: InputRules) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Rows with the number of the first one."""
+def _parquet_rows(source: CountedInput, rules: InputRules) -> Iterator[tuple[int, list[Row]]]:
+    """Rows with the number of the first one; an error instead of a row that Python cannot represent."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -250,11 +271,21 @@ def _parquet_rows(source: CountedInput, rules: InputRules) -> Iterator[tuple[int
                 following = first + batch.num_rows
                 source.bytes_read = size * (following - 1) // file.metadata.num_rows
                 if following > rules.from_line:
-                    yield first, _in_microseconds(batch).to_pylist()
+                    yield first, _rows(_in_microseconds(batch))
                 first = following
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidRequestError(f"cannot read {source.name} as Parquet: {reason}") from error
+
+
+def _rows(batch: pa.RecordBatch) -> list[Row]:
+    """If a value fails, each row is converted by itself, so that only the rows with such values fail."""
+    try:
+        return cast("list[Row]", batch.to_pylist())
+    except _NOT_REPRESENTED as error:
+        if batch.num_rows == 1:
+            return [error]
+        return [row for index in range(batch.num_rows) for row in _rows(batch.slice(index, 1))]
 
 
 def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -269,7 +300,9 @@ def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def _parquet_record(number: int, row: dict[str, Any], rules: InputRules) -> Record:
+def _parquet_record(number: int, row: Row, rules: InputRules) -> Record:
+    if isinstance(row, Exception):
+        raise InvalidRequestError(f"row {number} has a value that cannot be converted: {row}")
     document = {name: json_value(value) for name, value in row.items()}
     event = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     rules.check_size(f"row {number}", len(event))
@@ -280,9 +313,11 @@ def json_value(value: Any) -> Any:
     """A value of a column as JSON has it.
 
     Times are in ISO 8601, durations in seconds, decimals are strings, bytes are in base64. JSON has no NaN and no
-    infinity: they are null.
+    infinity: they are null. Values that JSON has not, such as UUIDs, are strings.
     """
     match value:
+        case None | bool() | int() | str():
+            return value
         case float():
             return value if math.isfinite(value) else None
         case datetime() | date() | time():
@@ -298,4 +333,4 @@ def json_value(value: Any) -> Any:
         case dict():
             return {name: json_value(inner) for name, inner in value.items()}
         case _:
-            return value
+            return str(value)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -213,3 +215,59 @@ def test_parquet_is_not_read_from_a_pipe(monkeypatch: pytest.MonkeyPatch):
     pipe = Pieces(b"", [])
     with pytest.raises(InvalidRequestError, match="name a file"):
         list(parquet_batches(CountedInput(pipe), InputRules("parquet")))
+
+
+def test_a_row_that_is_not_text_is_refused_whole():
+    """Else its last lines would pass for a row."""
+    events, refused = _refused(b'id,name\n1,"a\n\xff\n7,b"\n2,c\n')
+    assert events == [{"id": 2, "name": "c"}]
+    assert refused == [(2, "line 3 is not UTF-8")]
+    with pytest.raises(InvalidRequestError, match="no header: line 1 is not UTF-8"):
+        _csv(b"id,\xff\n1,2\n")
+
+
+def test_line_ends_in_quoted_cells_are_kept():
+    events, refused = _refused(b'id,name\r\n1,"a\r\nb\nc"\r\n\r\n2\r\n3,d\r')
+    assert events == [{"id": 1, "name": "a\r\nb\nc"}, {"id": 3, "name": "d"}]
+    assert refused == [(6, "line 6 has 1 cell, but the header has 2 names")]
+
+
+def test_a_file_that_cannot_be_read_is_no_refused_row():
+    class Failing(io.BytesIO):
+        def read1(self, size: int | None = -1, /) -> bytes:
+            data = super().read1(size)
+            if not data:
+                raise OSError(errno.EIO, "Input/output error")
+            return data
+
+    refused: list[RefusedRow] = []
+    batches = csv_batches(CountedInput(Failing(b"id\n1\n"), "a.csv"), InputRules("csv", refuse=refused.append))
+    assert next(batches).events == [b'{"id":1}']
+    with pytest.raises(InvalidRequestError, match=r"^cannot read a\.csv: Input/output error$"):
+        list(batches)
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (pa.array([0], pa.date32()), pa.array([10**7], pa.date32())),
+        (pa.array([0], pa.timestamp("us")), pa.array([2**62], pa.timestamp("us"))),
+        (pa.array([0], pa.duration("s")), pa.array([2**50], pa.duration("s"))),
+        (pa.array(["a"]), pa.Array.from_buffers(pa.string(), 1, [None, *pa.array([b"\xff"]).buffers()[1:]])),
+    ],
+)
+def test_values_that_python_cannot_have_are_refused(good: pa.Array, bad: pa.Array):
+    file = io.BytesIO()
+    pq.write_table(pa.table({"v": pa.chunked_array([good, bad, good])}), file)
+    file.seek(0)
+    refused: list[RefusedRow] = []
+    batches = parquet_batches(CountedInput(file), InputRules("parquet", refuse=refused.append))
+    assert sum(len(batch.events) for batch in batches) == 2
+    assert [row.line for row in refused] == [2]
+    assert refused[0].error.message.startswith("row 2 has a value that cannot be converted: ")
+
+
+def test_a_value_that_json_has_not_is_a_string():
+    identifier = UUID(int=7)
+    assert json_value({"id": identifier, "all": [identifier]}) == {"id": str(identifier), "all": [str(identifier)]}

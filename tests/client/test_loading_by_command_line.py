@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -21,14 +23,27 @@ from headrace.model.errors import UnavailableError
 Run = Callable[..., tuple[int, str, str]]
 
 
+class FullDisk(io.RawIOBase):
+    """A file that takes nothing."""
+
+    def __init__(self, reason: int) -> None:
+        self._reason = reason
+
+    def fileno(self) -> int:
+        return sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
+
+    def write(self, data: object, /) -> int:
+        raise OSError(self._reason, os.strerror(self._reason))
+
+
 @pytest.fixture
 def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Runs `headrace event write s/t` with `given` as standard input, in a folder of its own."""
     monkeypatch.setattr(session, "open_client", lambda url, auth, retry_s: cluster.client(retry_s=retry_s))
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str, given: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(given)))
+    def run(*arguments: str, given: bytes = b"", source: io.BytesIO | None = None) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=source or io.BytesIO(given)))
         code = main(["event", "write", "s/t", *arguments])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
@@ -143,3 +158,39 @@ def test_memory_does_not_grow_with_the_file(run: Run, cluster: Cluster, monkeypa
     given = b"n,text\n" + b"".join(b"%d,some text\n" % number for number in range(100_000))
     assert run("--format", "csv", given=given)[0] == 0
     assert max(sizes) < 1 << 20
+
+
+def test_the_file_of_refused_rows_is_none_that_is_read(run: Run, cluster: Cluster, tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text('{"k":1}\n{\n')
+    (tmp_path / "linked").symlink_to("a.jsonl")
+    for name in ("a.jsonl", "./a.jsonl", "linked"):
+        code, _, err = run("a.jsonl", "--skip-invalid", name)
+        assert (code, "--skip-invalid names a.jsonl, which is read" in " ".join(err.split())) == (2, True)
+    assert (tmp_path / "a.jsonl").read_text() == '{"k":1}\n{\n'
+    assert cluster.all_events() == []
+
+
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EPIPE])
+def test_a_full_disk_ends_the_load_at_the_row(run: Run, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, reason: int):
+    """Also a pipe without reader: the rest was not written, so it is no success."""
+    full = FullDisk(reason)
+    monkeypatch.setattr(Path, "open", lambda path, *arguments, **options: full)
+    code, _, err = run("--format", "jsonl", "--skip-invalid", "refused", given=b"1\n{\n3\n")
+    assert (code, cluster.all_events()) == (1, [b"1"])
+    assert err == (
+        f"headrace event write: cannot write the refused row 2 to refused: {os.strerror(reason)}; 1 event before it is "
+        "written; to continue: --from-line 2\n"
+    )
+
+
+def test_a_refused_row_is_in_its_file_at_once(run: Run, cluster: Cluster, tmp_path: Path):
+    """A process that is killed later has written it."""
+    skipped: list[str] = []
+
+    class Input(io.BytesIO):
+        def read1(self, size: int | None = -1, /) -> bytes:
+            skipped.append((tmp_path / "refused").read_text())
+            return super().read1(size)
+
+    assert run("--format", "jsonl", "--skip-invalid", "refused", source=Input(b"{\n"))[0] == 7
+    assert [len(text.splitlines()) for text in skipped] == [0, 1]
