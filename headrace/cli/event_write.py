@@ -466,6 +466,13 @@ def _loaded(events: int, skipped: SkippedRows | None, file: Path | None) -> Outc
     )
 
 
+class _Ending(NamedTuple):
+    """What became of a transaction after an error, also as the end of a message."""
+
+    is_committed: bool
+    text: str
+
+
 class _Load:
     """One run: from opened files into a stream."""
 
@@ -515,36 +522,44 @@ class _Load:
         with self._session.client.transactional_writer(*self._stream) as writer:
             transaction = writer.begin()
             self._loading.target = transaction
+            is_whole = False
             try:
                 self._write(transaction)
+                is_whole = True
                 transaction.commit(wait=True)
             except KeyboardInterrupt:
-                self._session.complain(f"interrupted: {self._abort(transaction)}")
+                self._session.complain(f"interrupted: {self._abort(transaction, is_whole=is_whole).text}")
                 raise
             except HeadraceError as error:
-                raise _with_message(error, f"{error.message}; {self._abort(transaction)}") from error
+                ending = self._abort(transaction, is_whole=is_whole)
+                if not (ending.is_committed and is_whole):
+                    raise _with_message(error, f"{error.message}; {ending.text}") from error
+                transaction.commit(wait=True)  # again, for the answer that was lost
             except BaseException:
-                self._abort(transaction)
+                self._abort(transaction, is_whole=is_whole)
                 raise
 
     def _acknowledged(self) -> str:
         loading = self._loading
         return f"{loading.acknowledged} of {count_text(loading.events, 'event')} acknowledged"
 
-    def _abort(self, transaction: Transaction) -> str:
-        """Aborts a transaction after an error; says what became of it."""
+    def _abort(self, transaction: Transaction, *, is_whole: bool) -> _Ending:
+        """Aborts a transaction after an error; says what became of it. `is_whole`: it has all events."""
         try:
             transaction.abort()
         except IllegalStateError as error:
-            if error.specific_code == "transaction_committed":
-                return f"transaction {transaction.id} was committed: all events are written"
-            return "nothing is written"
+            if error.specific_code != "transaction_committed":
+                return _Ending(is_committed=False, text="nothing is written")
+            how = ": all events are written" if is_whole else " by another client, perhaps with a part of the events"
+            return _Ending(is_committed=True, text=f"transaction {transaction.id} was committed{how}")
         except HeadraceError as error:
-            return (
-                f"transaction {transaction.id} could not be aborted ({error.message}). Unless its commit has begun, it "
-                f"is aborted when its lease ends; to look: headrace transaction get {self._stream} {transaction.id}"
+            return _Ending(
+                is_committed=False,
+                text=f"transaction {transaction.id} could not be aborted ({error.message}). Unless its commit has "
+                f"begun, it is aborted when its lease ends; to look: headrace transaction get {self._stream} "
+                f"{transaction.id}",
             )
-        return "the transaction was aborted: nothing is written"
+        return _Ending(is_committed=False, text="the transaction was aborted: nothing is written")
 
     def _write(self, target: EventWriter | Transaction) -> None:
         loading = self._loading

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import signal
 import subprocess
@@ -9,12 +10,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from headrace.cli import main
 from headrace.cli.event_write import EXAMPLES
 from headrace.client import Headrace
+from headrace.client.administration.transactions_admin import AsyncTransactionsAdmin
+from headrace.model.errors import UnavailableError
 
 Shell = Callable[[str], tuple[int, str, str]]
 
@@ -102,3 +109,77 @@ def test_an_interrupted_transaction_writes_nothing(headrace_url: str, headrace_c
         assert process.wait() == 130
     assert re.fullmatch(r"headrace event write: interrupted: the transaction was aborted: nothing is written\n", err)
     assert _events(headrace_client, headrace_scope, "t") == []
+
+
+Load = Callable[[io.BytesIO], tuple[int, str, str]]
+
+
+@pytest.fixture
+def load(
+    headrace_url: str,
+    headrace_client: Headrace,
+    headrace_scope: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Load:
+    """Loads JSON lines into the stream `t` in one transaction, in this process."""
+    headrace_client.admin.create_stream(headrace_scope, "t")
+
+    def load(given: io.BytesIO) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=given))
+        options = ("--format", "jsonl", "--transaction")
+        code = main(["--url", headrace_url, "event", "write", f"{headrace_scope}/t", *options])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return load
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_commit_without_an_answer_is_settled(
+    load: Load, headrace_client: Headrace, headrace_scope: str, monkeypatch: pytest.MonkeyPatch, arrives: bool
+):
+    """A program that repeats a load after an error would write the events of a committed one twice."""
+    commit = AsyncTransactionsAdmin.commit
+    lost: list[bool] = []
+
+    async def without_answer(admin: AsyncTransactionsAdmin, *arguments: Any, **options: Any) -> Any:
+        if lost:
+            return await commit(admin, *arguments, **options)
+        lost.append(True)
+        if arrives:
+            await commit(admin, *arguments, **options)
+        raise UnavailableError("the controller is away")
+
+    monkeypatch.setattr(AsyncTransactionsAdmin, "commit", without_answer)
+    code, out, err = load(io.BytesIO(b"1\n2\n"))
+    if arrives:
+        assert (code, out, err) == (0, "2 events written\n", "")
+        assert _events(headrace_client, headrace_scope, "t") == [b"1", b"2"]
+    else:
+        assert (code, out) == (5, "")
+        assert "the controller is away; the transaction was aborted: nothing is written" in err
+        assert _events(headrace_client, headrace_scope, "t") == []
+
+
+@pytest.mark.parametrize("end", [b"2\n", b"{\n"])
+def test_a_part_that_others_have_committed_is_no_load(
+    load: Load, headrace_client: Headrace, headrace_scope: str, end: bytes
+):
+    transactions = headrace_client.admin.transactions
+
+    class Input(io.BytesIO):
+        """Another client commits the transaction before the second line is read."""
+
+        def read1(self, size: int | None = -1, /) -> bytes:
+            data = super().read1(2)
+            if data == end:
+                (transaction,) = transactions.list_open(headrace_scope, "t")
+                transactions.commit(headrace_scope, "t", transaction.transaction)
+                while transactions.get(headrace_scope, "t", transaction.transaction).state != "COMMITTED":
+                    time.sleep(0.05)
+            return data
+
+    code, out, err = load(Input(b"1\n" + end))
+    assert (code, out, "all events are written" in err) == (1, "", False)
+    assert "was committed by another client, perhaps with a part of the events" in err
