@@ -40,7 +40,7 @@ from headrace.model.log_classes import ContainerLayout
 from headrace.model.names import check_segment_name_part, segment_name, stream_of_mark_stream
 from headrace.model.segments import StreamSegment, segment_epoch, segment_number
 from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segments_between
-from headrace.model.stream_cuts import PlacedCut, StreamCut, invalid_cut
+from headrace.model.stream_cuts import CutOrder, PlacedCut, StreamCut, compare_cuts, invalid_cut, later_cut
 from headrace.model.streams import Stream, may_have_sealed_by_clients
 from headrace.model.truncation import Truncation, segments_left, superimposed
 from headrace.ports.metadata_store import MetadataStore, WriteConflictError
@@ -300,19 +300,20 @@ class SegmentService:
             TruncatedError: some bytes after the first cut are truncated.
         """
         found, truncation = self._readable_with_truncation(scope, stream)
+        named: StreamCut | None = None
         if from_offsets is None:
             from_cut = self._ends.head(found, truncation).cut
             first_epoch = truncation.first_epoch if truncation else 0
         else:
-            from_cut = self._cuts.resolved(found, from_offsets, self._ends.stored_sizes)
-            from_cut = self.readable_from(found, from_cut, truncation)
+            named = self._cuts.resolved(found, from_offsets, self._ends.stored_sizes)
+            from_cut = self.readable_from(found, named, truncation)
             first_epoch = self._cuts.first_epoch(found, from_cut)
         if to_offsets is None:
             to_cut = self._ends.tail(found)
         else:
             to_cut = self._cuts.resolved(found, to_offsets, self._ends.stored_sizes)
-            if truncation is not None and from_cut.offsets != from_offsets and to_offsets == from_offsets:
-                to_cut = from_cut  # nothing is between them, also after the truncation
+            if truncation is not None and named is not None and from_cut != named:
+                to_cut = self._moved_end(found, named, to_cut, truncation)
         if from_checkpoint and to_offsets is not None:
             first_epoch = min(first_epoch, self._cuts.first_epoch(found, to_cut))
         epochs = epochs_between(from_cut, to_cut, first_epoch)
@@ -334,6 +335,13 @@ class SegmentService:
             self._cuts.check_ends(found, to_cut)
             self._written.check(found, to_cut)  # the first cut is not after it
         return RangesBetween.between(from_cut, to_cut, tuple(range_between(found, span) for span in ranges))
+
+    def _moved_end(self, stream: Stream, start: StreamCut, end: StreamCut, truncation: Truncation) -> StreamCut:
+        """The end of a range whose start was moved to the head, moved there in the same way."""
+        placed = self._cuts.place(stream, end)
+        if compare_cuts(placed, self._cuts.place(stream, start)) is not CutOrder.EQUAL_OR_AFTER:
+            raise invalid_cut("'to' is before 'from'")
+        return later_cut(placed, truncation.head).cut
 
     def _readable(self, scope: str, stream: str) -> Stream:
         return created_stream(self._records.get(scope, stream).stream)

@@ -284,6 +284,11 @@ class Reading:
             with pytest.raises(TruncatedError) as failed:
                 self._plans.next_cut("s", "t", self.position, None, budget)
             assert failed.value.details["lost"] == [one.to_json() for one in found.lost]
+            with pytest.raises(TruncatedError):
+                self._world.segments.between("s", "t", self.position, None)
+        else:
+            whole = self._plans.next_cut("s", "t", self.position)
+            assert self._world.segments.between("s", "t", self.position, None) == whole.part(RangesBetween)
         passed = [(one.segment_id, one.offset, one.offset + one.length) for one in found.lost]
         passed += [(one, *offsets) for one, offsets in bounds(found).items()]
         for identifier, start, end in passed:
@@ -356,3 +361,39 @@ def test_each_byte_behind_a_start_counts(scaled: StreamWorld) -> None:
     for start in ({S2: 0, S3: 20, 1: 10}, {S2: 0, S3: 30, 1: 0}, {0: 100, 1: 10}):
         with pytest.raises(TruncatedError):
             scaled.segments.between("s", "t", start, None)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ({S2: 0, S3: 30, 1: 10}, {S2: 0, S3: 30, 1: 10}),
+        ({S2: 0, S3: -1, 1: 10}, {S2: 0, S3: 30, 1: 10}),
+        ({S2: 0, S3: 30, 1: 10}, {S2: 0, S3: 30, 1: -1}),
+        ({S2: 0, S3: -1, 1: -1}, {S2: 0, S4: 0}),
+        ({0: 100, 1: 10}, {S2: 0, S3: 0, 1: 10}),
+        ({0: -1, 1: 10}, {0: 100, 1: 10}),
+    ],
+)
+def test_nothing_is_between_cuts_that_were_truncated(
+    world: StreamWorld, start: dict[int, int], end: dict[int, int]
+) -> None:
+    world.create()
+    append(world, 0, 10)
+    append(world, 1, 1)
+    world.scale([0], [0.0, 0.25, 0.5])
+    if start.get(S3):
+        append(world, S3, 3)
+    world.scale([1, S3], [0.25, 1.0])
+    append(world, S4, 4)
+    world.truncate(HEAD)
+    found = service_of(world).next_cut("s", "t", start, end)
+    assert (found.start.offsets, bounds(found), found.reached_end) == (HEAD, {S2: (0, 0), S4: (0, 0)}, True)
+    assert world.segments.between("s", "t", start, end) == found.part(RangesBetween)
+
+
+def test_an_end_before_a_truncated_start_is_refused(scaled: StreamWorld) -> None:
+    scaled.truncate(HEAD)
+    for end in ({0: 100, 1: 10}, {S2: 0, S3: 20, 1: 10}):
+        for between in (service_of(scaled).next_cut, scaled.segments.between):
+            with pytest.raises(InvalidRequestError, match="'to' is before 'from'"):
+                between("s", "t", {S2: 0, S3: 30, 1: 10}, end)
