@@ -59,7 +59,10 @@ TLS_MODES = ("off", "permissive", "required")
 CA_KEYS_MAX = 4
 """A replacement of a certification authority needs two keys."""
 KMS_KEY_CREATED = "create"
-_KMS_KEY = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_KMS_KEY = re.compile(
+    r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|mrk-[0-9a-f]{32})", re.ASCII
+)
+"""The second form is that of a multi-Region key."""
 _CA_KEY = re.compile(r"[1-9][0-9]?")
 
 

@@ -28,7 +28,7 @@ from headrace.cli.session import Session
 from headrace.cli.times import local_place
 from headrace.codec.places import INT64_MAX, PLACE_HELP, ParsedPlace, parse_time_ms, segment_text
 from headrace.model.errors import IllegalStateError, InvalidRequestError
-from headrace.model.limits import PAGE_ITEMS_DEFAULT
+from headrace.model.limits import PAGE_ITEMS_DEFAULT, SEGMENTS_PER_STREAM_MAX
 from headrace.model.scaling import MERGED_MIN, SPLITS_MIN, joined_range, split_at, split_range
 from headrace.model.segments import KeyRange, segment_epoch
 
@@ -252,6 +252,8 @@ def split(
     """Replace a segment by several ones of its key range. The order of each routing key is kept."""
     if into is not None and at:
         raise typer.BadParameter("--into and --at exclude each other: name one of them")
+    if into is not None and into > SEGMENTS_PER_STREAM_MAX:
+        raise typer.BadParameter(f"--into is at most {SEGMENTS_PER_STREAM_MAX}, since a stream has no more segments")
     key_range = _active(session, stream, [segment])[segment]
     parts = split_at(key_range, at) if at else split_range(key_range, into or SPLITS_MIN)
     if len(parts) < SPLITS_MIN:

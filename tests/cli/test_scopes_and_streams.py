@@ -139,7 +139,13 @@ def test_a_segment_is_split_and_merged(stream: str, ok: Show, as_json: ReadJson,
 
 
 @pytest.mark.parametrize(
-    "arguments", [("merge", "0@0"), ("merge", "0@0", "0@0"), ("split", "0@0", "--into", "2", "--at", "0.1")]
+    "arguments",
+    [
+        ("merge", "0@0"),
+        ("merge", "0@0", "0@0"),
+        ("split", "0@0", "--into", "2", "--at", "0.1"),
+        ("split", "0@0", "--into", "1000000000"),
+    ],
 )
 def test_a_split_or_merge_that_makes_no_sense(stream: str, run: Run, arguments: tuple[str, ...]):
     assert run("segment", arguments[0], stream, *arguments[1:]).code == 2

@@ -101,6 +101,12 @@ def test_metrics_are_opened_to_a_group_or_a_network():
     assert Settings.from_context(_context()).metrics_from is None
 
 
+@pytest.mark.parametrize("key", ["0a1b2c3d-0000-4000-8000-0123456789ab", "mrk-0a1b2c3d000040008000000123456789"])
+def test_keys_of_one_and_of_several_regions_are_taken(key: str):
+    arn = f"arn:aws:kms:eu-west-1:111122223333:key/{key}"
+    assert Settings.from_context(_context(kms_key=arn)).kms_key == arn
+
+
 def test_reservations_leave_a_hundred_executions_unreserved():
     reserved = sum(declared.reserved_concurrency for declared in topology.FUNCTIONS)
     ticks = topology.function("ticks")
