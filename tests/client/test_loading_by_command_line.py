@@ -11,12 +11,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from scripted_cluster import Cluster
 
 from headrace.cli import main, session
+from headrace.cli.event_write import Loading, Place
+from headrace.client import Ack
 from headrace.client.synchronous.synchronous_bases import EventWriter
 from headrace.model.errors import UnavailableError
 
@@ -110,6 +112,25 @@ def test_a_failed_write_says_where_to_continue(run: Run, cluster: Cluster, monke
         r"(3|1, which may write 2 events again)( \(hint: .*\))?\n",
         err,
     )
+
+
+def test_a_load_continues_at_the_first_event_that_failed():
+    """Also if events behind it are durable, as those of another segment."""
+
+    class Acknowledged:
+        done = True
+
+        def __init__(self, error: Exception | None) -> None:
+            self._error = error
+
+        def exception(self) -> Exception | None:
+            return self._error
+
+    loading = Loading([Path("a")], Place(0, 1, 0))
+    for line, error in ((3, None), (5, UnavailableError("the store is away")), (7, None)):
+        loading.events += 2
+        loading.note(cast("Ack", Acknowledged(error)), Place(0, line, loading.events))
+    assert loading.how_to_continue() == "to continue: --from-line 3, which may write 4 events again"
 
 
 def test_nothing_is_told_of_a_stream_that_is_missing(run: Run, cluster: Cluster):

@@ -418,6 +418,28 @@ def fail_append(journal: Journal) -> None:
     assert isinstance(errors.get(timeout=WAIT_S), UnavailableError)
 
 
+def test_wiping_begins_behind_what_was_acknowledged():
+    disk = written(3)
+    journal = start(disk, seed=3)
+    durable = threading.Event()
+    OneCopyLedgers(journal).open(1, 49).append([PAYLOAD], lambda _error: durable.set())
+    assert durable.wait(WAIT_S)
+    faults = [OSError(errno.EIO, "gone")]
+
+    def fail_once(step: str) -> None:
+        if step == "sync" and faults and threading.current_thread() is journal._worker:
+            raise faults.pop()
+
+    disk.before = fail_once
+    fail_append(journal)
+    journal.close()
+    assert faults == []
+    journal = start(disk, seed=4)
+    assert (journal.damaged_entries, journal.index.next_entry(1)) == (0, 4)
+    assert [bytes(stored.payload) for stored in journal.reader.ledger(1, 49, 3, 4)] == [PAYLOAD]
+    journal.close()
+
+
 def test_disk_that_fails_again_is_left_as_it_is(caplog: pytest.LogCaptureFixture):
     disk = written(3)
     journal = start(disk, seed=3)

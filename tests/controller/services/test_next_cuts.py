@@ -13,6 +13,7 @@ from stream_world import StreamWorld, segment
 from headrace.api.plans import LostBytes, NextCutView
 from headrace.api.segments import RangesBetween
 from headrace.codec.stream_cut_text import parse_stream_cut_text
+from headrace.controller.services import segment_lineage
 from headrace.controller.services.next_cuts import NextCutService
 from headrace.controller.services.stream_cut_service import StreamCutService
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
@@ -389,6 +390,18 @@ def test_nothing_is_between_cuts_that_were_truncated(
     found = service_of(world).next_cut("s", "t", start, end)
     assert (found.start.offsets, bounds(found), found.reached_end) == (HEAD, {S2: (0, 0), S4: (0, 0)}, True)
     assert world.segments.between("s", "t", start, end) == found.part(RangesBetween)
+
+
+def test_a_loss_that_is_too_long_to_count_is_one(scaled: StreamWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walk to the head ends before it comes to the bytes that were truncated."""
+    monkeypatch.setattr(segment_lineage, "SEGMENTS_PER_CUT_MAX", 1)
+    scaled.truncate({S2: 20, S4: 10})
+    start = {0: 100, 1: 10}
+    with pytest.raises(TruncatedError):
+        scaled.segments.between("s", "t", start, None)
+    with pytest.raises(TruncatedError):
+        service_of(scaled).next_cut("s", "t", start)
+    assert not cuts_of(scaled).is_valid("s", "t", start)
 
 
 def test_an_end_before_a_truncated_start_is_refused(scaled: StreamWorld) -> None:
