@@ -213,8 +213,10 @@ class EpochView(Document, frozen=True):
     def of(cls, epoch: Epoch, lengths: Mapping[int, int]) -> EpochView:
         """`lengths` are those of the replaced segments by their ids, in bytes."""
         replaced = (
-            ReplacedSegment(one.segment_id, one.key_range.low, one.key_range.high, lengths.get(one.segment_id))
-            for one in epoch.replaced
+            ReplacedSegment(
+                segment.segment_id, segment.key_range.low, segment.key_range.high, lengths.get(segment.segment_id)
+            )
+            for segment in epoch.replaced
         )
         return cls(epoch.number, epoch.creation_time_ms, tuple(replaced), tuple(map(scaled_segment, epoch.created)))
 

@@ -129,7 +129,7 @@ def logs(session: Session) -> Outcome:
         for one in found
     ]
     columns = ("CONTAINER", "STATE", "COPIES", "MEMBERS", "LEDGERS", "TRUNCATED", "COMPLETE", "BLOCKED")
-    return Outcome({"logs": [_document(one) for one in found]}, columns, rows)
+    return Outcome({"logs": [_document(each) for each in found]}, columns, rows)
 
 
 @action(app, "accept-loss", examples=["headrace cluster accept-loss --container 3"])
@@ -140,7 +140,7 @@ def accept_loss(
 ) -> Outcome:
     """Take members that are lost for good out of a blocked container's log. Acknowledged events may be lost."""
     cluster = session.client.admin.cluster
-    log = next((one for one in cluster.logs().logs if one.container == container), None)
+    log = next((log for log in cluster.logs().logs if log.container == container), None)
     if log is None or log.state is None:
         raise NotFoundError(f"container {container} has no log", code="no_log")
     lost = [each for each in log.members if each.may_be_removed]
@@ -164,7 +164,7 @@ def _confirm(log: ContainerLogView, lost: list[LogMemberView]) -> None:
         if remaining
         else "No other member remains: the container is restored from its newest snapshot in tier 2."
     )
-    names = [f"  replica {one.replica} of store {cell(one.store)} in zone {cell(one.zone)}" for one in lost]
+    names = [f"  replica {each.replica} of store {cell(each.store)} in zone {cell(each.zone)}" for each in lost]
     lines = [
         f"Container {log.container} loses these members of its log for ever:",
         *names,

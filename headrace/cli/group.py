@@ -163,7 +163,7 @@ def _long_list(session: Session, groups: list[ScopedName]) -> Outcome:
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         views = list(pool.map(lambda group: session.client.admin.reader_groups.get(*group), groups))
         lags = list(pool.map(lambda group: _Samples(session, group).take().document["lagBytes"], groups))
-    streams = [[f"{one.scope}/{one.stream}" for one in view.configuration.streams] for view in views]
+    streams = [[f"{stream.scope}/{stream.stream}" for stream in view.configuration.streams] for view in views]
     document = {
         "readerGroups": [
             {"scope": view.scope, "readerGroup": view.group, "state": view.state, "streams": read, "lagBytes": lag}
@@ -512,7 +512,7 @@ class _Samples:
         return Lag(stream, admin.stream_cut_distance(*stream, from_cut=found.offsets), updated_ms=found.updated_ms)
 
     def _shown(self, told: GroupLag | None, lags: list[Lag], notes: Sequence[str] = ()) -> Outcome:
-        known = [one.bytes for one in lags if one.bytes is not None]
+        known = [each.bytes for each in lags if each.bytes is not None]
         document = {
             "scope": self._group.scope,
             "readerGroup": self._group.name,
@@ -523,20 +523,20 @@ class _Samples:
             "lagSeconds": None if told is None else told.seconds,
             "streams": [
                 {
-                    "scope": one.stream.scope,
-                    "stream": one.stream.name,
-                    "lagBytes": one.bytes,
-                    "lagEvents": one.events,
-                    "lagEventsEstimated": one.events_are_estimated,
-                    "updatedMs": one.updated_ms,
+                    "scope": each.stream.scope,
+                    "stream": each.stream.name,
+                    "lagBytes": each.bytes,
+                    "lagEvents": each.events,
+                    "lagEventsEstimated": each.events_are_estimated,
+                    "updatedMs": each.updated_ms,
                 }
-                for one in lags
+                for each in lags
             ],
             "segments": None if told is None else _segments(told),
         }
-        changes = [self._change(one) for one in lags]
+        changes = [self._change(each) for each in lags]
         columns: tuple[str, ...] = ("STREAM", "LAG", "POSITION OF" if told is None else "EVENTS")
-        rows: list[tuple[Any, ...]] = [_row(one, is_published=told is None) for one in lags]
+        rows: list[tuple[Any, ...]] = [_row(each, is_published=told is None) for each in lags]
         if any(change for change, _ in changes):
             columns += ("CHANGE", "EMPTY IN")
             rows = [row + change for row, change in zip(rows, changes, strict=True)]

@@ -149,12 +149,12 @@ def list_(session: Session, file: File = None, secret: Secret = None) -> Outcome
         "users": [
             {
                 "user": user.name,
-                "grants": [{"resource": one.resource, "permission": one.access.name} for one in user.grants],
+                "grants": [{"resource": each.resource, "permission": each.access.name} for each in user.grants],
             }
             for user in users
         ]
     }
-    rows = [(user.name, one.resource, one.access.name) for user in users for one in user.grants] + [
+    rows = [(user.name, each.resource, each.access.name) for user in users for each in user.grants] + [
         (user.name, "", "") for user in users if not user.grants
     ]
     return Outcome(document, ("USER", "RESOURCE", "PERMISSION"), sorted(rows))

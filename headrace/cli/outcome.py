@@ -133,7 +133,7 @@ def cell(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{words(cell(name))}={cell(inner)}" for name, inner in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(cell(one) for one in value)
+        return ", ".join(cell(each) for each in value)
     return str(value).translate(_CONTROLS)
 
 

@@ -136,11 +136,11 @@ def list_(
 def _of_cut(session: Session, stream: ScopedName, offsets: dict[int, int]) -> Outcome:
     """The segments of a stream cut, which may be of several epochs; the document has the last of these."""
     ranges = session.client.admin.segments_between(*stream, offsets, offsets).ranges
-    at_cut = sorted((one for one in ranges if one.segment_id in offsets), key=lambda one: one.key_range)
+    at_cut = sorted((span for span in ranges if span.segment_id in offsets), key=lambda one: one.key_range)
     document = {
-        "epoch": max(segment_epoch(one.segment_id) for one in at_cut),
+        "epoch": max(segment_epoch(segment.segment_id) for segment in at_cut),
         "sealed": False,
-        "segments": [segment_document(one) for one in at_cut],
+        "segments": [segment_document(each) for each in at_cut],
     }
     return Outcome(document, SEGMENT_COLUMNS, segment_rows(at_cut))
 
@@ -151,9 +151,14 @@ def successors(session: Session, stream: StreamName, segment: SegmentId) -> Outc
     found = session.client.admin.successors(*stream, segment)
     document = {
         "sealed": found.sealed,
-        "segments": [segment_document(one) | {"predecessors": list(one.predecessors)} for one in found.segments],
+        "segments": [
+            segment_document(segment) | {"predecessors": list(segment.predecessors)} for segment in found.segments
+        ],
     }
-    rows = [(*segment_rows([one])[0], [segment_text(before) for before in one.predecessors]) for one in found.segments]
+    rows = [
+        (*segment_rows([segment])[0], [segment_text(before) for before in segment.predecessors])
+        for segment in found.segments
+    ]
     return Outcome(document, (*SEGMENT_COLUMNS, "PREDECESSORS"), rows)
 
 
@@ -161,7 +166,7 @@ def successors(session: Session, stream: StreamName, segment: SegmentId) -> Outc
 def predecessors(session: Session, stream: StreamName, segment: SegmentId) -> Outcome:
     """List the segments that a segment replaced."""
     found = session.client.admin.predecessors(*stream, segment)
-    return Outcome({"segments": [segment_document(one) for one in found]}, SEGMENT_COLUMNS, segment_rows(found))
+    return Outcome({"segments": [segment_document(each) for each in found]}, SEGMENT_COLUMNS, segment_rows(found))
 
 
 @action(app, "endpoint", examples=["headrace segment endpoint shop/orders 0@0"])
@@ -177,20 +182,20 @@ def between(session: Session, stream: StreamName, from_cut: FromCut = None, to_c
     found = session.client.admin.segments_between(*stream, from_cut, to_cut)
     ranges = [
         {
-            "segment": one.segment_id,
-            "startOffset": one.start_offset,
-            "endOffset": one.end_offset,
-            "predecessors": list(one.predecessors),
-            "successors": list(one.successors),
+            "segment": span.segment_id,
+            "startOffset": span.start_offset,
+            "endOffset": span.end_offset,
+            "predecessors": list(span.predecessors),
+            "successors": list(span.successors),
         }
-        for one in found.ranges
+        for span in found.ranges
     ]
     document = {
         "from": {str(segment): offset for segment, offset in found.start.positions},
         "to": {str(segment): offset for segment, offset in found.end.positions},
         "ranges": ranges,
     }
-    rows = [(segment_text(one.segment_id), one.start_offset, one.end_offset) for one in found.ranges]
+    rows = [(segment_text(span.segment_id), span.start_offset, span.end_offset) for span in found.ranges]
     return Outcome(document, ("SEGMENT", "START", "END"), rows)
 
 
@@ -282,7 +287,7 @@ def merge(
 
 def _active(session: Session, stream: ScopedName, wanted: list[int]) -> dict[int, KeyRange]:
     """The key ranges of active segments. Raises IllegalStateError, code "segment_not_active"."""
-    known = {one.segment_id: one.key_range for one in session.client.admin.epoch_segments(*stream).segments}
+    known = {segment.segment_id: segment.key_range for segment in session.client.admin.epoch_segments(*stream).segments}
     for segment in wanted:
         if segment not in known:
             raise IllegalStateError(

@@ -213,7 +213,7 @@ def list_(
     """List the streams of a scope by name."""
     streams = session.client.admin.list_streams(scope, tag=tag, prefix=prefix)
     if long:
-        return stream_describe.long_list(session, [ScopedName(one.scope, one.stream) for one in streams])
+        return stream_describe.long_list(session, [ScopedName(stream.scope, stream.stream) for stream in streams])
     document = {
         "streams": [{"scope": stream.scope, "stream": stream.stream, "tags": list(stream.tags)} for stream in streams]
     }
@@ -425,7 +425,7 @@ def _try_to_scale(session: Session, stream: ScopedName, count: int, *, dry_run: 
         document = {"epoch": current.epoch, "status": "SUCCESS", "segments": [], "sealedSegments": []}
         return Outcome(document, text=f"stream {stream} has {count_text(count, 'equal segment')} already")
     if dry_run:
-        return _plan(stream, count, {one: active[one] for one in plan.sealed}, plan.new_ranges)
+        return _plan(stream, count, {each: active[each] for each in plan.sealed}, plan.new_ranges)
     progress = session.client.admin.scale_stream(*stream, seal=plan.sealed, ranges=plan.new_ranges, wait=wait)
     outcome = scale_outcome(progress)
     replaced = ", ".join(map(segment_text, plan.sealed))
@@ -437,11 +437,11 @@ def _try_to_scale(session: Session, stream: ScopedName, count: int, *, dry_run: 
 def _plan(stream: ScopedName, count: int, sealed: dict[int, KeyRange], new: tuple[KeyRange, ...]) -> Outcome:
     document = {
         "sealedSegments": list(sealed),
-        "newRanges": [{"low": one.low, "high": one.high} for one in new],
+        "newRanges": [{"low": each.low, "high": each.high} for each in new],
         "segments": count,
     }
     rows: Parts = [("seal", segment_text(one), *_bounds(key_range)) for one, key_range in sealed.items()]
-    rows += [("create", "", *_bounds(one)) for one in new]
+    rows += [("create", "", *_bounds(each)) for each in new]
     return Outcome(document, ("STEP", "SEGMENT", "FROM KEY", "TO KEY"), rows)
 
 
@@ -450,7 +450,7 @@ def _bounds(key_range: KeyRange) -> tuple[float, float]:
 
 
 def _flat(parts: list[Any] | None) -> list[Any]:
-    return [one for part in parts or () for one in part]
+    return [each for part in parts or () for each in part]
 
 
 @action(

@@ -75,7 +75,7 @@ class RateSampler:
         now_s = self._now_s()
         elapsed_s = max(now_s - last.at_s, 1e-9)
         self._last[stream] = _Sample(now_s, found.end)
-        rates = {one.segment_id: (one.end_offset - one.start_offset) / elapsed_s for one in found.ranges}
+        rates = {span.segment_id: (span.end_offset - span.start_offset) / elapsed_s for span in found.ranges}
         return Growth(rates, found.end)
 
 
@@ -116,7 +116,7 @@ def describe(
     segments = admin.epoch_segments(*stream)
     retention = admin.retention.describe(*stream)
     lags = [
-        Lag(one, admin.stream_cut_distance(*stream, from_cut=one.offsets)) for one in admin.subscribers.list(*stream)
+        Lag(each, admin.stream_cut_distance(*stream, from_cut=each.offsets)) for each in admin.subscribers.list(*stream)
     ]
     transactions = admin.transactions.list_open(*stream)
     document = {
@@ -178,31 +178,33 @@ def long_list(session: Session, streams: list[ScopedName]) -> Outcome:
         began_s = time.monotonic()
         list(pool.map(lambda stream: _totals(session, sampler, stream), streams))
         time.sleep(max(0.0, INTERVAL_S_DEFAULT - (time.monotonic() - began_s)) if streams else 0.0)
-        found = [one for one in pool.map(lambda stream: _totals(session, sampler, stream), streams) if one is not None]
+        found = [
+            each for each in pool.map(lambda stream: _totals(session, sampler, stream), streams) if each is not None
+        ]
     document = {
         "streams": [
             {
-                "scope": one.view.scope,
-                "stream": one.view.stream,
-                "tags": list(one.view.tags),
-                "state": one.view.state,
-                "segments": one.view.segments,
-                "bytesRetained": one.bytes_retained,
-                "bytesPerS": None if one.bytes_per_s is None else round(one.bytes_per_s, 1),
+                "scope": each.view.scope,
+                "stream": each.view.stream,
+                "tags": list(each.view.tags),
+                "state": each.view.state,
+                "segments": each.view.segments,
+                "bytesRetained": each.bytes_retained,
+                "bytesPerS": None if each.bytes_per_s is None else round(each.bytes_per_s, 1),
             }
-            for one in found
+            for each in found
         ]
     }
     rows = [
         (
-            f"{one.view.scope}/{one.view.stream}",
-            state_text(one.view.state),
-            one.view.segments,
-            size_text(one.bytes_retained),
-            None if one.bytes_per_s is None else rate_text(one.bytes_per_s),
-            one.view.tags,
+            f"{each.view.scope}/{each.view.stream}",
+            state_text(each.view.state),
+            each.view.segments,
+            size_text(each.bytes_retained),
+            None if each.bytes_per_s is None else rate_text(each.bytes_per_s),
+            each.view.tags,
         )
-        for one in found
+        for each in found
     ]
     return Outcome(document, ("STREAM", "STATE", "SEGMENTS", "SIZE", "RATE", "TAGS"), rows)
 

@@ -34,8 +34,8 @@ Generation = Annotated[
 def list_(session: Session, stream: StreamName) -> Outcome:
     """List the subscribers of a stream by name."""
     found = session.client.admin.subscribers.list(*stream)
-    rows = [(one.subscriber, one.generation, time_text(one.updated_ms), position_text(one)) for one in found]
-    document = {"subscribers": [subscriber_document(one) for one in found]}
+    rows = [(each.subscriber, each.generation, time_text(each.updated_ms), position_text(each)) for each in found]
+    document = {"subscribers": [subscriber_document(each) for each in found]}
     return Outcome(document, ("SUBSCRIBER", "GENERATION", "UPDATED", "NEEDS NOTHING BEFORE"), rows)
 
 

@@ -68,7 +68,7 @@ class _Samples:
     def take(self) -> list[Live]:
         """The growth of each stream since the last sample, the fastest first."""
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-            found = [one for one in pool.map(self._sample, self._streams()) if one is not None]
+            found = [each for each in pool.map(self._sample, self._streams()) if each is not None]
         return sorted(found, key=lambda one: (-one.growth.total_bytes_per_s, one.stream))
 
     def outcome(self, count: int) -> Outcome:
@@ -76,15 +76,17 @@ class _Samples:
         document = {
             "streams": [
                 {
-                    "scope": one.stream.scope,
-                    "stream": one.stream.name,
-                    "bytesPerS": round(one.growth.total_bytes_per_s, 1),
-                    "segments": len(one.growth.tail.positions),
+                    "scope": each.stream.scope,
+                    "stream": each.stream.name,
+                    "bytesPerS": round(each.growth.total_bytes_per_s, 1),
+                    "segments": len(each.growth.tail.positions),
                 }
-                for one in live[:count]
+                for each in live[:count]
             ]
         }
-        return Outcome(document, ("STREAM", "RATE", "SEGMENTS", "BUSIEST SEGMENT"), [_row(one) for one in live[:count]])
+        return Outcome(
+            document, ("STREAM", "RATE", "SEGMENTS", "BUSIEST SEGMENT"), [_row(each) for each in live[:count]]
+        )
 
     def _streams(self) -> list[ScopedName]:
         admin = self._session.client.admin

@@ -54,22 +54,22 @@ def list_(
     """List the transactions that are neither committed nor aborted, by id."""
     if completed:
         ended = session.client.admin.transactions.list_completed(*stream)
-        entries = [one.to_json() for one in ended]
-        rows = [(one.transaction, state_text(one.state)) for one in ended]
+        entries = [each.to_json() for each in ended]
+        rows = [(entry.transaction, state_text(entry.state)) for entry in ended]
         return Outcome({"transactions": entries}, ("TRANSACTION", "STATE"), rows)
     found = session.client.admin.transactions.list_open(*stream, label_prefix=label_prefix)
     return Outcome(
-        {"transactions": [transaction_document(one) for one in found]},
+        {"transactions": [transaction_document(each) for each in found]},
         ("TRANSACTION", "STATE", "CREATED", "LEASE ENDS", "LABEL"),
         [
             (
-                one.transaction,
-                state_text(one.state),
-                time_text(one.creation_time_ms),
-                time_text(one.lease_end_ms),
-                one.label or "",
+                entry.transaction,
+                state_text(entry.state),
+                time_text(entry.creation_time_ms),
+                time_text(entry.lease_end_ms),
+                entry.label or "",
             )
-            for one in found
+            for entry in found
         ],
     )
 

@@ -37,12 +37,12 @@ def get(session: Session, stream: StreamName) -> Outcome:
         watermark = {
             "lowerTime": found.lower_time,
             "upperTime": found.upper_time,
-            "cut": {str(one.segment.segment_id): one.offset for one in found.cut},
+            "cut": {str(position.segment.segment_id): position.offset for position in found.cut},
         }
     document = {"watermark": watermark, "markSegment": newest.mark_segment, "offset": newest.offset}
     if found is None:
         return Outcome(document, text=f"stream {stream} has no watermark yet")
-    positions = ",".join(f"{segment_text(one.segment.segment_id)}:{one.offset}" for one in found.cut)
+    positions = ",".join(f"{segment_text(position.segment.segment_id)}:{position.offset}" for position in found.cut)
     return Outcome(document, text=f"from {found.lower_time} to {found.upper_time} at {positions}")
 
 

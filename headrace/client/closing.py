@@ -84,9 +84,9 @@ def exit_all(opened: Iterable[Block], error: BaseException | None) -> None:
     error of a block, unless the caller has one.
     """
     ends = _Ends(error)
-    for one in opened:
+    for each in opened:
         try:
-            one.__exit__(*ends.cause)
+            each.__exit__(*ends.cause)
         except BaseException as problem:  # noqa: BLE001 - raised at the end
             ends.note(problem)
     ends.check()
@@ -95,9 +95,9 @@ def exit_all(opened: Iterable[Block], error: BaseException | None) -> None:
 async def exit_all_async(opened: Iterable[AsyncBlock], error: BaseException | None) -> None:
     """As `exit_all`."""
     ends = _Ends(error)
-    for one in opened:
+    for each in opened:
         try:
-            await one.__aexit__(*ends.cause)
+            await each.__aexit__(*ends.cause)
         except BaseException as problem:  # noqa: BLE001 - raised at the end
             ends.note(problem)
     ends.check()

@@ -154,9 +154,9 @@ class AsyncDelegationTokens:
             raise wire.error_of_reply(reply)
         refused: str = command.delegation_token  # type: ignore[attr-defined]  # a command with a key has it
         if refused:
-            for one in _keys_that_allow(key):
-                if (held := self._held.get(one)) is not None and held.token == refused:
-                    del self._held[one]
+            for each in _keys_that_allow(key):
+                if (held := self._held.get(each)) is not None and held.token == refused:
+                    del self._held[each]
             is_expired = reply.error_code == wire.TOKEN_EXPIRED
             if not is_expired or refusals >= len(EXPIRED_WAITS_S):
                 raise _refused(key, is_expired=is_expired)
@@ -205,14 +205,14 @@ class AsyncDelegationTokens:
         """A token that is valid; preferably one that is not due, and one for writing rather than one for reading."""
         now_s = self._monotonic_s()
         due: tuple[_Key, _Held] | None = None
-        for one in _keys_that_allow(key):
-            held = self._held.get(one)
+        for each in _keys_that_allow(key):
+            held = self._held.get(each)
             if held is None or held.ends_s <= now_s:
                 continue
             if held.due_s > now_s:
-                self._held.move_to_end(one)
-                return one, held
-            due = one, held
+                self._held.move_to_end(each)
+                return each, held
+            due = each, held
         return due
 
     async def _replace(self, key: _Key, used: str, call: Callable[[], None]) -> None:

@@ -474,11 +474,11 @@ class Headrace:
     ) -> None:
         """Closes what an interrupt between two closings has left open."""
         if error is not None:
-            exit_all([one for one in self._open if not one.closed], error)
+            exit_all([each for each in self._open if not each.closed], error)
 
     def _keep(self, opened: _Opened) -> None:
         """Remembers an opened object, so that `close` closes it with the client."""
-        self._open = [one for one in self._open if not one.closed] + [opened]
+        self._open = [each for each in self._open if not each.closed] + [opened]
 
     def __enter__(self) -> Headrace:
         return self

@@ -100,7 +100,7 @@ class SegmentConnections(Unpicklable):
             task = asyncio.ensure_future(self._open(host, port, tls_name))
             task.add_done_callback(mark_retrieved)
             self._connections[host, port, tls_name] = task
-            self._tasks = {one for one in self._tasks if not _is_spent(one) or _is_open(one)} | {task}
+            self._tasks = {task for task in self._tasks if not _is_spent(task) or _is_open(task)} | {task}
         # Other callers wait for the same connection: cancelling one must not cancel it for them.
         if not task.done():
             await asyncio.wait({task})

@@ -185,7 +185,7 @@ class ClientStreams:
 
     def summaries(self, scope: str, pattern: str) -> Sequence[StreamSummary]:
         found = (stream for stream in self._client.admin.list_streams(scope) if not stream.stream.startswith("_"))
-        return sorted((one for one in found if re.fullmatch(pattern, one.stream)), key=lambda one: one.stream)
+        return sorted((each for each in found if re.fullmatch(pattern, each.stream)), key=lambda one: one.stream)
 
     def view(self, scope: str, name: str) -> StreamView:
         return self._client.admin.get_stream(scope, name)

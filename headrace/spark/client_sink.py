@@ -59,11 +59,15 @@ class ClientSink:
 
     def labelled(self, stream: str, prefix: str | None) -> list[LabelledTransaction]:
         found = self._admin.transactions.list_open(self._scope, stream, label_prefix=prefix)
-        return [LabelledTransaction(one.transaction, one.label, one.state) for one in found if one.label is not None]
+        return [
+            LabelledTransaction(entry.transaction, entry.label, entry.state)
+            for entry in found
+            if entry.label is not None
+        ]
 
     def newest_completed(self, stream: str) -> dict[str, TransactionState]:
         completed = self._admin.transactions.list_completed(self._scope, stream)
-        return {one.transaction: one.state for one in completed}
+        return {entry.transaction: entry.state for entry in completed}
 
     def transaction_state(self, stream: str, transaction: str) -> TransactionState:
         return self._admin.transactions.get(self._scope, stream, transaction).state

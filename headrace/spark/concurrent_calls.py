@@ -44,4 +44,4 @@ def results_at_once(call: Callable[[T], R], items: Sequence[T], at_once: int) ->
     if len(items) < 2:
         return [call(item) for item in items]
     with calls_at_once(call, items, at_once) as calls:
-        return [one.result() for one in calls]
+        return [call.result() for call in calls]

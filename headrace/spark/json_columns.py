@@ -450,7 +450,7 @@ class _Builder:
             objects.append(value if is_object else {})
             nulls.append(not is_object)
         children = [
-            self.column(field.type, [one.get(field.name) for one in objects], records, f"{path}.{field.name}")
+            self.column(field.type, [each.get(field.name) for each in objects], records, f"{path}.{field.name}")
             for field in kind.fields
         ]
         fields = [_arrow_field(field) for field in kind.fields]

@@ -18,7 +18,7 @@ SEGMENTS_NAMED_MAX = 20
 
 def truncated_while_planning(error: TruncatedError) -> TruncatedError:
     """The same error with everything in its message, which is all that Spark shows: what is lost, and the new head."""
-    lost = [LostBytes.from_json(one) for one in error.details.get("lost", ())]
+    lost = [LostBytes.from_json(each) for each in error.details.get("lost", ())]
     parts = [error.message.rstrip(".")]
     if lost:
         parts.append(f"Lost bytes by segment, from offset: {_listed(lost)}")
@@ -65,5 +65,7 @@ def log_stream_skipped(scope: str, stream: str) -> None:
 
 
 def _listed(lost: Sequence[LostBytes]) -> str:
-    named = [f"{one.segment_id}: {one.length} from {one.offset}" for one in lost[:SEGMENTS_NAMED_MAX]]
+    named = [
+        f"{position.segment_id}: {position.length} from {position.offset}" for position in lost[:SEGMENTS_NAMED_MAX]
+    ]
     return ", ".join(named) + (", ..." if len(lost) > SEGMENTS_NAMED_MAX else "")

@@ -95,7 +95,7 @@ def _segment_rows(options: MetadataOptions, streams: Streams) -> Iterator[Row]:
 def _lag_rows(options: MetadataOptions, streams: Streams) -> Iterator[Row]:
     for cut in _positions(options, streams):
         unread = streams.stream(cut.scope, cut.stream).unread(cut.offsets)
-        lost = {one.segment_id: one for one in unread.lost}
+        lost = {segment.segment_id: segment for segment in unread.lost}
         for part in unread.ranges:
             gone = lost.pop(part.segment_id, None)
             yield _of_segment(part) | {

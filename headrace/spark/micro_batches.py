@@ -176,7 +176,7 @@ class MicroBatches:
         upcoming, ranges = dict(positions), dict[str, Sequence[SegmentRange]]()
         left_bytes: int | None = 0
         streams = [plans.stream(name) for name in plans.names() if self._is_read(name)]
-        self._backlogs.keep(one.stream for one in streams)
+        self._backlogs.keep(stream.stream for stream in streams)
         behind = set[str]()
         with self._asked_ahead(streams, positions, budget_bytes) as ahead:
             for number, stream in enumerate(streams):
@@ -211,7 +211,7 @@ class MicroBatches:
         that has more is asked again. Those that had more in the last batch are therefore left out here.
         """
         share = _share_bytes(budget_bytes, len(streams))
-        asked = [one for one in streams if budget_bytes is None or one.stream not in self._behind]
+        asked = [stream for stream in streams if budget_bytes is None or stream.stream not in self._behind]
         asked = asked if len(streams) > 1 else []
 
         def settle(stream: StreamPlans, call: Future[_Found], own_share: int | None) -> _Found:

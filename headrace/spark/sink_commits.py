@@ -236,7 +236,7 @@ def _not_visible(options: WriteOptions, batch: BatchName, stream: str, left: int
 def _committing(access: SinkAccess, stream: str, batch: BatchName) -> list[str]:
     """The transactions of the batch whose commit was accepted and is not complete."""
     labelled = access.labelled(stream, batch.label_prefix)
-    return [one.id for one in labelled if one.state is TransactionState.COMMITTING]
+    return [each.id for each in labelled if each.state is TransactionState.COMMITTING]
 
 
 def _check_committed(access: SinkAccess, batch: BatchName, transactions: Mapping[str, Sequence[str]]) -> None:

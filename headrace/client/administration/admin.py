@@ -360,7 +360,7 @@ class AsyncAdmin:
         """
         if len(set(seal)) < len(seal):
             raise InvalidRequestError(f"scale_stream: seal is {list(seal)}, but must have each segment once")
-        pairs = [(one.low, one.high) if isinstance(one, KeyRange) else one for one in ranges]
+        pairs = [(span.low, span.high) if isinstance(span, KeyRange) else span for span in ranges]
         body = ScaleRequest(tuple(seal), tuple(NewRange(*pair) for pair in pairs)).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/scale", body=body)
         progress = parsed(ScaleProgress.from_json, answer)

@@ -208,7 +208,7 @@ class GroupMember:
 
         def decide(state: GroupState) -> Sequence[GroupUpdate]:
             surplus = self._turns.to_release(state, lags_ms, time.monotonic())
-            return [ReleaseSegment(self.reader, one, self._segments.positions[one]) for one in surplus]
+            return [ReleaseSegment(self.reader, each, self._segments.positions[each]) for each in surplus]
 
         if await self._group.entries.update(decide):
             self._turns.released(time.monotonic())
@@ -218,7 +218,7 @@ class GroupMember:
         """Takes segments if it is this reader's turn. Returns the seconds until it may be."""
 
         def decide(state: GroupState) -> Sequence[GroupUpdate]:
-            return [AcquireSegment(self.reader, one) for one in self._turns.to_acquire(state, time.monotonic())]
+            return [AcquireSegment(self.reader, each) for each in self._turns.to_acquire(state, time.monotonic())]
 
         if await self._group.entries.update(decide):
             self._turns.acquired(self._group.state, time.monotonic())

@@ -243,7 +243,7 @@ async def lag_of_state(admin: AsyncAdmin, state: GroupState, give_up_after_s: fl
         offsets = state.configuration.ends.get(f"{cut.scope}/{cut.stream}")
         end = None if offsets is None else StreamCut.of(cut.scope, cut.stream, offsets)
         of_stream = await unread_segments(admin, cut, end, give_up_after_s)
-        by_stream[f"{cut.scope}/{cut.stream}"] = sum(one.bytes_unread for one in of_stream)
+        by_stream[f"{cut.scope}/{cut.stream}"] = sum(each.bytes_unread for each in of_stream)
         segments += of_stream
     return GroupLag(by_stream, slowest_lag_s(state), tuple(segments))
 
@@ -259,7 +259,7 @@ async def unread_segments(
 ) -> list[SegmentLag]:
     """Returns the segments that have bytes between a cut and an end (None: the tail). Raises as `count_events`."""
     between = await admin.segments_between(cut.scope, cut.stream, cut, end)
-    ranges = [one for one in between.ranges if one.end_offset > one.start_offset]
+    ranges = [span for span in between.ranges if span.end_offset > span.start_offset]
     counts = await count_events(admin, cut.scope, cut.stream, ranges, give_up_after_s)
     return [
         SegmentLag(

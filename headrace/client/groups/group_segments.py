@@ -160,7 +160,7 @@ class OwnedSegments:
         return None
 
     async def close(self) -> None:
-        tasks = [*self._stopped, *(one.task for one in self.owned.values() if one.task is not None)]
+        tasks = [*self._stopped, *(each.task for each in self.owned.values() if each.task is not None)]
         self.end_all()
         connections, self._connections = self._connections, {}
         await close_all(

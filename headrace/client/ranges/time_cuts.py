@@ -34,7 +34,7 @@ async def stream_cut_at(admin: AsyncAdmin, scope: str, stream: str, time: dateti
     # newer than `time` under a lower number.
     ordering = max(1, (time - _EPOCH) // _MILLISECOND * 1000)
     between = await admin.segments_between(scope, stream)
-    ranges = {one.segment_id: one for one in between.ranges}
+    ranges = {span.segment_id: span for span in between.ranges}
     progress = ReadProgress(between.start.offsets)
     connections = SegmentConnections(admin, scope, stream)
     requests = SegmentRequests(connections, RETRY_TIMEOUT_S)

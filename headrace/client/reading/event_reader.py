@@ -208,7 +208,7 @@ class AsyncEventReader:
             self._progress = ReadProgress(start)
         else:
             begin, ranges = await self._ranges_up_to(start, self._end)
-            self._plan = {one.segment_id: one for one in ranges}
+            self._plan = {span.segment_id: span for span in ranges}
             if not self._plan.keys() >= begin.offsets.keys():
                 raise CorruptError("the controller's answer lacks segments of the start cut")
             self._progress = ReadProgress(begin.offsets)
@@ -434,7 +434,7 @@ class AsyncEventReader:
         """Returns the successors of the segment that are to be read, each with its predecessors."""
         if self._plan is not None:
             following = self._plan[segment_id].successors
-            return {one: self._plan[one].predecessors for one in following}
+            return {each: self._plan[each].predecessors for each in following}
         backoff = Backoff(self._options.give_up_after_s)
         find = partial(recorded_successors, self._admin, self.scope, self.stream, segment_id, backoff)
         found = await after_freeze(find, backoff)

@@ -80,7 +80,7 @@ class ObjectReads:
     def close(self) -> None:
         """Closes the connections that no thread uses."""
         with self._lock:
-            connections = [one for idle in self._idle.values() for one in idle]
+            connections = [each for idle in self._idle.values() for each in idle]
             self._idle.clear()
         for connection in connections:
             connection.close()

@@ -63,10 +63,10 @@ class ReadProgress:
         group = self._replaced_together(segment_id)
         if group is None:
             return []
-        opened = sorted({successor for one in group for successor in self._replaced[one]})
-        for one in group:
-            del self._replaced[one]
-            del self._offsets[one]
+        opened = sorted({successor for each in group for successor in self._replaced[each]})
+        for each in group:
+            del self._replaced[each]
+            del self._offsets[each]
         for successor in opened:
             self._offsets[successor] = 0
             self._open.add(successor)

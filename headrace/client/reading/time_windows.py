@@ -142,7 +142,7 @@ class TimeWindows:
 
     def _first_ahead(self, position: Positions) -> Watermark | None:
         """Returns the first watermark that the position has not passed in any segment."""
-        return next((one for one in self._ahead if is_at_or_behind(one.cut, position)), None)
+        return next((each for each in self._ahead if is_at_or_behind(each.cut, position)), None)
 
     async def _info(self) -> wire.StreamSegmentInfo:
         """Returns the start and the end of the mark segment."""

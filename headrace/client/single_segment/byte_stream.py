@@ -631,4 +631,4 @@ class AsyncByteStream:
         return ByteSegment(segment.admin, segment.scope, segment.stream, segment.segment_id, give_up_after_s)
 
     def _keep(self, opened: AsyncByteWriter | AsyncByteReader) -> None:
-        self._open = [one for one in self._open if not one.closed] + [opened]
+        self._open = [each for each in self._open if not each.closed] + [opened]

@@ -160,7 +160,7 @@ class AsyncRevisionedStream:
 
         After a lost connection the answer may be False although this call has set the mark.
         """
-        before, after = (wire.NO_ATTRIBUTE_VALUE if one is None else one for one in (expected, revision))
+        before, after = (wire.NO_ATTRIBUTE_VALUE if each is None else each for each in (expected, revision))
         reply = await self._requests.ask_for(
             self._segment_id,
             lambda request_id: wire.UpdateSegmentAttribute(request_id, self._name, REVISION_MARK, after, before),

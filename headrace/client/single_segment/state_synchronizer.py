@@ -234,12 +234,12 @@ class AsyncStateSynchronizer(Generic[S, U]):
 
     def _apply(self, entries: Iterable[RevisionedEntry]) -> None:
         """Applies the entries that the copy does not have yet."""
-        for one in entries:
-            if one.revision <= self._revision:
+        for each in entries:
+            if each.revision <= self._revision:
                 continue
-            entry = self._parsed(one)
+            entry = self._parsed(each)
             if isinstance(entry, InitialEntry):
-                self._state, self._revision = self._form.parse_state(entry.state), one.revision
+                self._state, self._revision = self._form.parse_state(entry.state), each.revision
                 continue
             updates = tuple(map(self._form.parse_update, entry.updates))
             state = self._state
@@ -247,8 +247,8 @@ class AsyncStateSynchronizer(Generic[S, U]):
             try:
                 states = self._states_after(state, updates)
             except IllegalStateError as error:
-                raise CorruptError(f"the entry before revision {one.revision} is wrong: {error.message}") from error
-            self._state, self._revision = (states or [state])[-1], one.revision
+                raise CorruptError(f"the entry before revision {each.revision} is wrong: {error.message}") from error
+            self._state, self._revision = (states or [state])[-1], each.revision
             self._tell(updates, states)
 
     def _parsed(self, entry: RevisionedEntry) -> InitialEntry | UpdatesEntry:
@@ -258,7 +258,7 @@ class AsyncStateSynchronizer(Generic[S, U]):
             raise CorruptError(f"{error.message}, before revision {entry.revision}") from error
 
     def _entry_of(self, updates: Sequence[U]) -> bytes:
-        return entry_bytes(UpdatesEntry([self._form.update_bytes(one) for one in updates]))
+        return entry_bytes(UpdatesEntry([self._form.update_bytes(update) for update in updates]))
 
     def _states_after(self, state: S, updates: Iterable[U]) -> list[S]:
         """The states after each of the updates."""

@@ -56,8 +56,8 @@ class AwaitedChanges(Unpicklable):
     def wake_all(self) -> None:
         """Lets all waiting threads look at their conditions again. The caller holds the lock."""
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            one.release()
+        for each in waiting:
+            each.release()
 
 
 def _left_s(deadline_s: float) -> float:

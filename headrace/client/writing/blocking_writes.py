@@ -34,8 +34,8 @@ def write_many(
     """Queues the events of columns, and waits while the buffer is full."""
     slices = column_slices(events, routing_keys, event_bytes_max, refuse)
     ack = accumulator.new_ack()
-    for one in slices:
-        while not one.add_to(accumulator, ack):
+    for each in slices:
+        while not each.add_to(accumulator, ack):
             accumulator.wait_for_room()
     accumulator.settle(ack)
     return ack

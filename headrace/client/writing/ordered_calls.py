@@ -59,8 +59,8 @@ class OrderedCalls:
         """Adds the events of columns."""
         ack = self._accumulator.new_ack()
         with self._call() as turn:
-            for one in slices:
-                await self._added(turn, partial(one.add_to, self._accumulator, ack))
+            for each in slices:
+                await self._added(turn, partial(each.add_to, self._accumulator, ack))
         self._accumulator.settle(ack)
         return ack
 

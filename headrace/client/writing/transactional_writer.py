@@ -450,10 +450,10 @@ class AsyncTransactionalWriter:
     def _renew_due(self, pings: asyncio.TaskGroup, every_s: float) -> None:
         due = self._due(every_s)
         self._pinged.update(due)
-        alone = [one for one in due if one in self._alone]
-        together = [one for one in due if one not in self._alone]
-        for one in alone:
-            pings.create_task(self._ping_one(one, every_s))
+        alone = [each for each in due if each in self._alone]
+        together = [each for each in due if each not in self._alone]
+        for each in alone:
+            pings.create_task(self._ping_one(each, every_s))
         for first in range(0, len(together), LEASES_PER_REQUEST_MAX):
             pings.create_task(self._ping_many(together[first : first + LEASES_PER_REQUEST_MAX], every_s))
 
@@ -464,17 +464,21 @@ class AsyncTransactionalWriter:
         try:
             async with self._pings_at_once, asyncio.timeout(limit_s):
                 outcomes = await self.admin.transactions.ping_many(
-                    self.scope, self.stream, [one.id for one in transactions], lease_ms=self._lease_ms, retry_s=0.0
+                    self.scope,
+                    self.stream,
+                    [transaction.id for transaction in transactions],
+                    lease_ms=self._lease_ms,
+                    retry_s=0.0,
                 )
         except (TimeoutError, HeadraceError):
             pass  # the answers to requests for one will say what is wrong
         finally:
             self._pinged.difference_update(transactions)
-        for one in transactions:
-            if one.id in outcomes:
-                await self._renewed(one, outcomes[one.id], began_s)
-            elif one in self._open:
-                self._alone.setdefault(one, 0)
+        for transaction in transactions:
+            if transaction.id in outcomes:
+                await self._renewed(transaction, outcomes[transaction.id], began_s)
+            elif transaction in self._open:
+                self._alone.setdefault(transaction, 0)
 
     async def _ping_one(self, transaction: AsyncTransaction, every_s: float) -> None:
         """Tries once to renew a lease. Few of those that got no answer wait at once: they must not delay the others."""

@@ -79,9 +79,9 @@ def watch(one: Unflushed) -> None:
 def flush_at_exit() -> None:
     """Flushes all open writers, for `EXIT_FLUSH_S` at most, and reports those that had events left."""
     deadline_s = time.monotonic() + EXIT_FLUSH_S
-    for one in _watched.snapshot():
-        if one.stream_name and not one.is_closed:
-            deadline_s = _flush(one, deadline_s)
+    for each in _watched.snapshot():
+        if each.stream_name and not each.is_closed:
+            deadline_s = _flush(each, deadline_s)
 
 
 def collected(one: Unflushed) -> None:
@@ -143,8 +143,8 @@ def _after_fork_in_child() -> None:
     before, _watched = _watched, _Watched()
     if before.is_registered:
         atexit.unregister(flush_at_exit)
-    for one in list(before.all):
-        one.leave_to_parent()
+    for each in list(before.all):
+        each.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

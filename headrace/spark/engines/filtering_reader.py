@@ -42,15 +42,15 @@ class HeadraceFilteringReader(HeadraceBatchReader):
         own = self._options.own_columns()
         conditions: list[Condition] = []
         left: list[Filter] = []
-        for one in filters:
-            is_own = _column(one) in own
-            if is_own and isinstance(one, IsNotNull):
+        for each in filters:
+            is_own = _column(each) in own
+            if is_own and isinstance(each, IsNotNull):
                 continue  # none of our columns is ever null
-            found = _condition(one) if is_own else None
+            found = _condition(each) if is_own else None
             if found is not None:
                 conditions.append(found)
             if found is None or not found.is_of_segment:
-                left.append(one)
+                left.append(each)
         self._wanted = RangeFilter(tuple(conditions))
         return left
 

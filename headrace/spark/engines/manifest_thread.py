@@ -41,7 +41,7 @@ def source_number(query: StreamingQuery, url: str) -> int | None:
     if execution is None:
         progress = query.lastProgress
         named = f"FileStreamSource[{url}]"
-        return 0 if progress is not None and any(one["description"] == named for one in progress["sources"]) else None
+        return 0 if progress is not None and any(each["description"] == named for each in progress["sources"]) else None
     leaves = execution.analyzedPlan().collectLeaves().mkString("\n").splitlines()
     sources = [leaf for leaf in leaves if leaf.startswith(_FILE_SOURCE)]
     name = f"{_FILE_SOURCE}{url}]"

@@ -165,7 +165,7 @@ class TableVersion:
                 },
                 batches=body["batches"],
                 columns=body["columns"],
-                removed=tuple(RemovedPart(one["directory"], one["removedMs"]) for one in body["removed"]),
+                removed=tuple(RemovedPart(each["directory"], each["removedMs"]) for each in body["removed"]),
                 state=body.get("state", {}),
             )
         except (ValueError, KeyError, TypeError) as error:

@@ -87,10 +87,10 @@ class StreamMeasures:
     def skew(self) -> float | None:
         """How many times the mean the busiest active key range gets, for its width; None without any bytes."""
         active = [segment for segment in self.segments if segment.is_active]
-        total, width = sum(one.total_bytes for one in active), sum(one.high - one.low for one in active)
+        total, width = sum(each.total_bytes for each in active), sum(each.high - each.low for each in active)
         if not total or not width:
             return None
-        return max(one.total_bytes / (one.high - one.low) for one in active) / (total / width)
+        return max(each.total_bytes / (each.high - each.low) for each in active) / (total / width)
 
 
 def interval_times(start: datetime, end: datetime, intervals: int) -> tuple[datetime, ...]:
@@ -255,7 +255,7 @@ def _cell(rate: float, highest: float) -> str:
 def _key_space(measures: StreamMeasures) -> str:
     """The active segments as a bar from key 0 to 1, darker where more bytes arrive for the width."""
     active = sorted((segment for segment in measures.segments if segment.is_active), key=lambda one: one.low)
-    densities = [one.total_bytes / (one.high - one.low) for one in active]
+    densities = [each.total_bytes / (each.high - each.low) for each in active]
     highest = max(densities, default=0.0) or 1.0
     bars = "".join(_bar(one, density / highest) for one, density in zip(active, densities, strict=True))
     note = "A dark bar is a busy key range. If it is wide, a scale divides its load."
