@@ -46,9 +46,7 @@ def event_page(event: bytes) -> EventText:
         return EventText("hex", dump[:EVENT_BYTES_SHOWN_MAX], is_cut or len(dump) > EVENT_BYTES_SHOWN_MAX)
     form = "text" if is_cut else _form(event, text)
     if form == "json":
-        indented = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-        if len(indented) <= EVENT_BYTES_SHOWN_MAX:
-            text = indented
+        text = _indented(text) or text
     return EventText(form, "\n".join(cell(line) if line else "" for line in text.split("\n")), is_cut)
 
 
@@ -64,12 +62,28 @@ def _decoded(data: bytes, *, is_cut: bool) -> str | None:
     return None if unprintable * 4 > min(len(text), LINE_BYTES_MAX) else text
 
 
+def _indented(text: str) -> str | None:
+    """A JSON document on several lines; None if these would be longer than a page, or it is nested too deep."""
+    parts: list[str] = []
+    length = 0
+    try:
+        for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(json.loads(text)):
+            length += len(part)
+            if length > EVENT_BYTES_SHOWN_MAX:
+                return None
+            parts.append(part)
+    except RecursionError:
+        return None
+    indented = "".join(parts)
+    return indented.encode(errors="backslashreplace").decode()  # JSON may escape half a character
+
+
 def _form(event: bytes, text: str) -> Form:
     """Whether the whole event is a JSON document; longer ones than a page shows count as text."""
     if not text.lstrip().startswith(("{", "[", '"')) or len(event) > EVENT_BYTES_SHOWN_MAX:
         return "text"
     try:
-        json.loads(event)
+        json.loads(event.decode())  # of the bytes it would also take UTF-16
     except (ValueError, RecursionError):
         return "text"
     return "json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -55,3 +56,28 @@ def test_a_page_is_bounded(event: bytes):
     shown = event_page(event)
     assert shown.is_cut
     assert len(shown.text) <= EVENT_BYTES_SHOWN_MAX
+
+
+@pytest.mark.parametrize(
+    ("event", "form"),
+    [
+        pytest.param(b'"\x00' + b"ab" * 50 + b'"\x00', "text", id="UTF-16"),
+        pytest.param(b'["\\ud800"]', "json", id="half a character"),
+        pytest.param(b"[" * 900 + b"]" * 900, "json", id="nested deep"),
+    ],
+)
+def test_hostile_json_can_be_sent_to_a_browser(event: bytes, form: str):
+    assert event_line(event).form == form
+    page = event_page(event)
+    assert page.form == form
+    assert page.text.encode()
+
+
+def test_json_whose_blanks_are_too_long_is_not_indented():
+    event = b"[" * 200 + b"1," * 200_000 + b"1" + b"]" * 200
+    tracemalloc.start()
+    page = event_page(event)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert page == ("json", event.decode(), False)
+    assert most < 16 * EVENT_BYTES_SHOWN_MAX
