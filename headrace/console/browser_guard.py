@@ -10,7 +10,6 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -93,12 +92,8 @@ class BrowserGuard:
         )
 
     def _has_cookie(self, request: Request) -> bool:
-        try:
-            cookies = SimpleCookie(request.headers.get("cookie", ""))
-        except CookieError:
-            return False
-        sent = cookies.get(self._cookie)
-        return sent is not None and _equal(sent.value, self._session)
+        sent = request.cookies.get(self._cookie)  # cookies of other servers of this host may be invalid
+        return sent is not None and _equal(sent, self._session)
 
 
 def _equal(one: str, other: str) -> bool:

@@ -92,3 +92,12 @@ def test_only_listed_files_are_served(browser: httpx.Client):
     assert browser.get("/static/console.js").status_code == 200
     for path in ("/static/..%2fapplication.py", "/static/%2e%2e/server.py", "/static/none.css"):
         assert browser.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("other", ["flag", 'prefs={"a":"b c"}', "a b=c", "b{}[x=1", "x=\xe9"])
+def test_a_cookie_of_another_server_is_no_obstacle(browser: httpx.Client, other: str):
+    name, value = next(iter(browser.cookies.items()))
+    headers = [(b"cookie", f"{other}; {name}={value}".encode("latin-1"))]
+    with httpx.Client(base_url=browser.base_url, headers=headers) as beginner:
+        assert beginner.get("/static/icon.svg").status_code == 200
+        assert beginner.get("/streams").status_code == 200
