@@ -9,8 +9,8 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -90,6 +90,8 @@ class LiveViews:
         self._client = client
         self._now_s = now_s
         self._views: OrderedDict[str, _View] = OrderedDict()
+        self._opening = 0
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def open(self, followed: Followed) -> str:
@@ -99,8 +101,17 @@ class LiveViews:
             ThrottledError: LIVE_VIEWS_MAX views are open.
             HeadraceError: the stream cannot be read from there.
         """
+        self.close_idle()
         name = secrets.token_hex(8)
-        self._admit(name, followed)
+        with self._room():
+            view = _View(followed, self._source(followed), self._now_s())
+            with self._lock:
+                self._views[name] = view
+                too_many = len(self._views) - PARKED_VIEWS_MAX
+                oldest = [self._views.popitem(last=False)[1] for _ in range(too_many)]
+        for gone in oldest:
+            self._park(gone)
+        self._park_if_gone(name, view)
         return name
 
     def followed(self, name: str) -> Followed:
@@ -127,6 +138,7 @@ class LiveViews:
 
     def close(self) -> None:
         with self._lock:
+            self._is_closed = True
             views = list(self._views.values())
             self._views.clear()
         for view in views:
@@ -137,19 +149,29 @@ class LiveViews:
         with self._lock:
             return sum(view.source is not None for view in self._views.values())
 
-    def _admit(self, name: str, followed: Followed) -> None:
-        self.close_idle()
-        if self.open_count >= LIVE_VIEWS_MAX:
-            raise ThrottledError(
-                f"{LIVE_VIEWS_MAX} live views are open: close other tabs of the console; each view is free "
-                f"{IDLE_S:g} s after its tab was closed"
-            )
-        view = _View(followed, self._source(followed), self._now_s())
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """Keeps room for a reader that is being opened. Raises ThrottledError if there is none."""
         with self._lock:
-            self._views[name] = view
-            while len(self._views) > PARKED_VIEWS_MAX:
-                oldest = next(iter(self._views))
-                self._views.pop(oldest)
+            open_now = sum(view.source is not None for view in self._views.values())
+            if open_now + self._opening >= LIVE_VIEWS_MAX:
+                raise ThrottledError(
+                    f"{LIVE_VIEWS_MAX} live views are open: close other tabs of the console; each view is free "
+                    f"{IDLE_S:g} s after its tab was closed"
+                )
+            self._opening += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._opening -= 1
+
+    def _park_if_gone(self, name: str, view: _View) -> None:
+        """Closes the reader that was opened while the view was removed, or all views closed."""
+        with self._lock:
+            is_gone = self._is_closed or self._views.get(name) is not view
+        if is_gone:
+            self._park(view)
 
     def _view(self, name: str) -> _View:
         with self._lock:
@@ -161,13 +183,13 @@ class LiveViews:
 
     def _reopen(self, name: str, view: _View) -> None:
         self.close_idle()
-        if self.open_count >= LIVE_VIEWS_MAX:
-            raise ThrottledError(f"{LIVE_VIEWS_MAX} live views are open: close other tabs of the console")
         with view.lock:
             if view.source is None:
-                view.source = self._source(view.followed, view.position)
-                view.asked_s = self._now_s()
-                view.is_first = True
+                with self._room():
+                    view.asked_s = self._now_s()
+                    view.is_first = True
+                    view.source = self._source(view.followed, view.position)
+        self._park_if_gone(name, view)
 
     def _source(self, followed: Followed, position: StreamCut | int | None = None) -> Source:
         if followed.segment_id is not None:

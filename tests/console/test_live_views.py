@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -136,3 +137,50 @@ def test_a_sample_is_even_and_has_the_last():
     events = [LiveEvent(0, index, b"") for index in range(100)]
     assert [event.offset for event in sampled(events, 4)] == [24, 49, 74, 99]
     assert sampled(events[:3], 4) == events[:3]
+
+
+def test_the_number_holds_when_many_open_at_once(world: World):
+    is_full = threading.Event()
+    opened = world.client.reader
+
+    def slow_reader(*arguments: Any, **options: Any) -> Reader:
+        is_full.wait(10)
+        return opened(*arguments, **options)
+
+    world.client.reader = slow_reader
+    refused: list[ThrottledError] = []
+
+    def open_one() -> None:
+        try:
+            world.views.open(ORDERS)
+        except ThrottledError as error:
+            refused.append(error)
+            is_full.set()
+
+    threads = [threading.Thread(target=open_one) for _ in range(LIVE_VIEWS_MAX + 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(world.client.readers), len(refused)) == (LIVE_VIEWS_MAX, 1)
+    world.views.close()
+    assert not any(reader.is_open for reader in world.client.readers)
+
+
+def test_a_reader_that_opens_while_all_are_closed_is_closed(world: World):
+    opened = world.client.reader
+
+    def reader_at_the_end(*arguments: Any, **options: Any) -> Reader:
+        world.views.close()
+        return opened(*arguments, **options)
+
+    world.client.reader = reader_at_the_end
+    world.views.open(ORDERS)
+    assert [reader.is_open for reader in world.client.readers] == [False]
+
+
+def test_a_forgotten_view_leaves_no_reader(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(live_views, "PARKED_VIEWS_MAX", 2)
+    for _ in range(3):
+        world.views.open(ORDERS)
+    assert [reader.is_open for reader in world.client.readers] == [False, True, True]
