@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.api.reader_groups import ReaderGroupView
@@ -25,6 +26,9 @@ GROUPS_PER_STREAM_MAX = 6
 CONFIGURATIONS_PER_SCOPE_MAX = 100
 CONFIGURATION_AGE_S = 60.0
 SILENT_AFTER_S = 15.0
+WATCHED_S = 30.0
+"""The longest time between two looks at a group that is being watched."""
+
 STORE_PATIENCE_S = 2.0
 
 
@@ -54,6 +58,33 @@ class GroupFacts(NamedTuple):
         return ScopedName(self.group.scope, self.group.group)
 
 
+class _Moved(NamedTuple):
+    """Where a reader was at the last look, and since when it has been there with unread bytes."""
+
+    positions: object | None
+    """None for one that had read all."""
+    since_s: float
+    looked_s: float
+
+
+@dataclass(slots=True)
+class _Watched:
+    """An open group. `lock` is held while it is used."""
+
+    group_id: str
+    group: ReaderGroup
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_closed: bool = False
+    looked_s: float = 0.0
+    cuts: tuple[StreamCut, ...] = ()
+    moved: dict[str, _Moved] = field(default_factory=dict)
+
+    def close(self) -> None:
+        with self.lock, suppress(HeadraceError):
+            self.is_closed = True
+            self.group.close()
+
+
 class GroupWatch:
     """Opens groups and remembers what their readers did. Safe for any number of threads."""
 
@@ -61,10 +92,8 @@ class GroupWatch:
         self._client = client
         self._now_s = now_s
         self._lock = threading.Lock()
-        self._opened: OrderedDict[ScopedName, tuple[str, ReaderGroup, threading.Lock]] = OrderedDict()
-        self._moved: dict[tuple[ScopedName, str], tuple[object, float]] = {}
+        self._opened: OrderedDict[ScopedName, _Watched] = OrderedDict()
         self._configurations: dict[str, tuple[float, list[ReaderGroupView]]] = {}
-        self._cuts: dict[ScopedName, tuple[StreamCut, ...]] = {}
 
     def of_scope(self, scope: str) -> list[ReaderGroupView]:
         """The first groups of the scope by name, as they were at most CONFIGURATION_AGE_S ago."""
@@ -75,7 +104,12 @@ class GroupWatch:
             for name in groups.list(scope)[:CONFIGURATIONS_PER_SCOPE_MAX]:
                 with suppress(NotFoundError):
                     views.append(groups.get(scope, name))
-            known = self._configurations[scope] = (self._now_s(), views)
+            known = (self._now_s(), views)
+            with self._lock:
+                for other, (at_s, _) in list(self._configurations.items()):
+                    if known[0] - at_s > CONFIGURATION_AGE_S:
+                        del self._configurations[other]
+                self._configurations[scope] = known
         return known[1]
 
     def of_stream(self, stream: ScopedName) -> list[ReaderGroupView]:
@@ -86,28 +120,46 @@ class GroupWatch:
             if any((read.scope, read.stream) == stream for read in view.configuration.streams)
         ]
 
-    def cut_of(self, group: ScopedName, stream: ScopedName) -> StreamCut | None:
-        """Where the group was in the stream when it was looked at last."""
-        cuts = self._cuts.get(group, ())
-        return next((cut for cut in cuts if (cut.scope, cut.stream) == stream), None)
+    def cuts_in(self, stream: ScopedName) -> list[tuple[ScopedName, StreamCut]]:
+        """Where the groups that pages look at were in the stream at the last look, by name. Asks for nothing."""
+        with self._lock:
+            opened = sorted(self._opened.items())
+        return [
+            (name, cut)
+            for name, watched in opened
+            if self._now_s() - watched.looked_s <= WATCHED_S
+            for cut in watched.cuts
+            if (cut.scope, cut.stream) == stream
+        ]
 
     def look(self, view: ReaderGroupView) -> GroupFacts:
         """The group as it is now."""
         name = ScopedName(view.scope, view.group)
+        watched: _Watched | None = None
         try:
-            opened, lock = self._open(name, view.group_id)
-            with lock:
-                status = opened.status()
-                try:
-                    lag, cuts, note = opened.lag(), opened.recorded_cuts(), ""
-                except TruncatedError as error:
-                    lag, cuts, note = None, (), f"{error.message}; `headrace group reset {name}` moves the group"
+            while True:
+                watched = self._open(name, view.group_id)
+                with watched.lock:
+                    if not watched.is_closed:  # by another thread, for other groups
+                        return self._facts(view, watched)
         except HeadraceError as error:
-            self._forget(name)
+            self._forget(name, watched)
             if error.specific_code == NO_STATE:
                 return GroupFacts(view, note="no reader has joined yet")
+            if isinstance(error, NotFoundError):
+                with self._lock:
+                    self._configurations.pop(name.scope, None)
             return GroupFacts(view, note=error.message)
-        self._cuts[name] = cuts
+
+    def _facts(self, view: ReaderGroupView, watched: _Watched) -> GroupFacts:
+        opened = watched.group
+        status = opened.status()
+        try:
+            lag, cuts, note = opened.lag(), opened.recorded_cuts(), ""
+        except TruncatedError as error:
+            name = ScopedName(view.scope, view.group)
+            lag, cuts, note = None, (), f"{error.message}; `headrace group reset {name}` moves the group"
+        watched.cuts, watched.looked_s = cuts, self._now_s()
         unread = {behind.segment: behind.bytes_unread for behind in lag.segments} if lag is not None else {}
 
         def with_unread(positions: dict[StreamSegmentName, int]) -> Iterator[tuple[StreamSegmentName, int, int]]:
@@ -119,8 +171,10 @@ class GroupWatch:
             segments = tuple(with_unread(dict(reader.positions)))
             behind = any(bytes_unread for _, _, bytes_unread in segments)
             readers.append(
-                ReaderFacts(reader.reader, segments, reader.seconds_behind, self._silence(name, reader, behind))
+                ReaderFacts(reader.reader, segments, reader.seconds_behind, self._silence(watched, reader, behind))
             )
+        present = {reader.reader for reader in status.readers}
+        watched.moved = {name: moved for name, moved in watched.moved.items() if name in present}
         unassigned = tuple(with_unread(dict(status.unassigned)))
         return GroupFacts(view, tuple(readers), unassigned, status.waiting, lag, cuts, note)
 
@@ -128,44 +182,52 @@ class GroupWatch:
         with self._lock:
             opened = list(self._opened.values())
             self._opened.clear()
-        for _, group, lock in opened:
-            with lock, suppress(HeadraceError):
-                group.close()
+        for watched in opened:
+            watched.close()
 
-    def _silence(self, group: ScopedName, reader: ReaderStatus, is_behind: bool) -> float | None:
-        now_s, positions = self._now_s(), dict(reader.positions)
-        last = self._moved.get((group, reader.reader))
-        if last is None or last[0] != positions or not is_behind:
-            self._moved[(group, reader.reader)] = (positions, now_s)
-            return None
-        silent_s = now_s - last[1]
-        return silent_s if silent_s >= SILENT_AFTER_S else None
+    def _silence(self, watched: _Watched, reader: ReaderStatus, is_behind: bool) -> float | None:
+        now_s, positions = self._now_s(), dict(reader.positions) if is_behind else None
+        last = watched.moved.get(reader.reader)
+        since_s = now_s
+        if last is not None and is_behind and last.positions == positions and now_s - last.looked_s <= WATCHED_S:
+            since_s = last.since_s
+        watched.moved[reader.reader] = _Moved(positions, since_s, now_s)
+        return now_s - since_s if now_s - since_s >= SILENT_AFTER_S else None
 
-    def _open(self, name: ScopedName, group_id: str) -> tuple[ReaderGroup, threading.Lock]:
+    def _open(self, name: ScopedName, group_id: str) -> _Watched:
+        known = self._known(name, group_id)
+        if known is not None:
+            return known
+        opened = _Watched(
+            group_id, self._client.reader_group(*name, initialize=False, give_up_after_s=STORE_PATIENCE_S)
+        )
+        with self._lock:
+            other = self._opened.get(name)
+            is_first = other is None or other.group_id != group_id
+            closing = [] if is_first else [opened]
+            if is_first:
+                closing += [other] if other is not None else []
+                self._opened[name] = opened
+            used = self._opened[name]
+            self._opened.move_to_end(name)
+            while len(self._opened) > GROUPS_OPEN_MAX:
+                closing.append(self._opened.popitem(last=False)[1])
+        for watched in closing:
+            watched.close()
+        return used
+
+    def _known(self, name: ScopedName, group_id: str) -> _Watched | None:
         with self._lock:
             known = self._opened.get(name)
-            if known is not None and known[0] == group_id:
-                self._opened.move_to_end(name)
-                return known[1], known[2]
-        group = self._client.reader_group(*name, initialize=False, give_up_after_s=STORE_PATIENCE_S)
-        lock = threading.Lock()
-        with self._lock:
-            replaced = [self._opened.pop(name)] if name in self._opened else []
-            self._opened[name] = (group_id, group, lock)
-            while len(self._opened) > GROUPS_OPEN_MAX:
-                replaced.append(self._opened.popitem(last=False)[1])
-        self._close(replaced)
-        return group, lock
+            if known is None or known.group_id != group_id:
+                return None
+            self._opened.move_to_end(name)
+            return known
 
-    def _forget(self, name: ScopedName) -> None:
+    def _forget(self, name: ScopedName, watched: _Watched | None) -> None:
+        """Closes a group that failed, unless another thread has opened it again."""
         with self._lock:
-            known = self._opened.pop(name, None)
-            self._configurations.pop(name.scope, None)
-        self._close([known] if known else [])
-        for key in [key for key in self._moved if key[0] == name]:
-            del self._moved[key]
-
-    def _close(self, opened: list[tuple[str, ReaderGroup, threading.Lock]]) -> None:
-        for _, group, lock in opened:
-            with lock, suppress(HeadraceError):
-                group.close()
+            if watched is not None and self._opened.get(name) is watched:
+                del self._opened[name]
+        if watched is not None:
+            watched.close()

@@ -227,10 +227,9 @@ class StreamPages:
         if watermark is not None:
             offsets = {place.segment.segment_id: place.offset for place in watermark.cut}
             positions.append(Position("watermark", f"watermark {_event_time(watermark.lower_time)}", offsets))
-        for view in groups.of_stream(stream)[:GROUPS_PER_STREAM_MAX]:
-            cut = groups.cut_of(ScopedName(view.scope, view.group), stream)
-            if cut is not None:
-                positions.append(Position("group", view.group, cut.offsets))
+        for name, cut in groups.cuts_in(stream)[:GROUPS_PER_STREAM_MAX]:
+            label = name.name if name.scope == stream.scope else str(name)
+            positions.append(Position("group", label, cut.offsets))
         return positions
 
     def _transactions(self, stream: ScopedName) -> dict[str, Any]:

@@ -1,0 +1,176 @@
+"""Watched groups: silent readers, groups that fail, and what is remembered of them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from headrace.api.reader_groups import ReaderGroupView
+from headrace.cli.group import NO_STATE
+from headrace.cli.parameters import ScopedName
+from headrace.client import GroupLag, GroupStatus, ReaderStatus, SegmentLag, StreamCut, StreamSegmentName
+from headrace.console.group_watch import GROUPS_OPEN_MAX, SILENT_AFTER_S, WATCHED_S, GroupWatch
+from headrace.model.errors import HeadraceError, NotFoundError, UnavailableError
+
+SEGMENT = StreamSegmentName("s", "t", 0)
+STREAM = ScopedName("s", "t")
+
+
+class Group:
+    """A group whose one reader is at byte 10 with `unread` bytes after it."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name, self.is_open = world, name, True
+
+    def status(self) -> GroupStatus:
+        assert self.is_open
+        if self.world.failure is not None:
+            raise self.world.failure
+        return GroupStatus((ReaderStatus("r", {SEGMENT: 10}, None),), {}, ())
+
+    def lag(self) -> GroupLag:
+        unread = self.world.unread
+        behind = (SegmentLag(SEGMENT, unread, 1, False),) if unread else ()
+        return GroupLag({"s/t": unread}, None, behind)
+
+    def recorded_cuts(self) -> tuple[StreamCut, ...]:
+        return (StreamCut.of("s", "t", {0: 10}),)
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+class World:
+    """The client, the administration of reader groups and the clock."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.unread = 5
+        self.failure: HeadraceError | None = None
+        self.groups: list[Group] = []
+        self.requests = 0
+        client: Any = self
+        self.admin = self.reader_groups = client
+        self.watch = GroupWatch(client, lambda: self.now_s)
+
+    def list(self, scope: str) -> list[str]:
+        self.requests += 1
+        return ["g"]
+
+    def get(self, scope: str, name: str) -> ReaderGroupView:
+        self.requests += 1
+        return group_view(name)
+
+    def reader_group(self, scope: str, name: str, *, initialize: bool, give_up_after_s: float) -> Group:
+        self.groups.append(Group(self, name))
+        return self.groups[-1]
+
+
+def group_view(name: str) -> ReaderGroupView:
+    return ReaderGroupView.from_json(
+        {
+            "scopeName": "s",
+            "readerGroupName": name,
+            "readerGroupId": f"id-{name}",
+            "generation": 0,
+            "state": "ACTIVE",
+            "stateStreamName": f"_RG{name}",
+            "streams": [{"scopeName": "s", "streamName": "t"}],
+        }
+    )
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def silence(world: World) -> float | None:
+    return world.watch.look(group_view("g")).readers[0].silent_s
+
+
+def test_a_reader_without_progress_is_silent(world: World):
+    assert silence(world) is None
+    world.now_s += SILENT_AFTER_S
+    assert silence(world) == SILENT_AFTER_S
+    world.unread = 0
+    assert silence(world) is None
+
+
+def test_a_reader_that_waited_for_events_is_not_silent(world: World):
+    world.unread = 0
+    assert silence(world) is None
+    world.now_s += SILENT_AFTER_S
+    world.unread = 5
+    assert silence(world) is None
+    world.now_s += SILENT_AFTER_S
+    assert silence(world) == SILENT_AFTER_S
+
+
+def test_time_without_a_look_does_not_count(world: World):
+    assert silence(world) is None
+    world.now_s += 3_600
+    assert silence(world) is None
+    world.now_s += SILENT_AFTER_S
+    assert silence(world) == SILENT_AFTER_S
+
+
+def test_a_group_without_readers_costs_no_lists(world: World):
+    world.failure = NotFoundError("it has no state", code=NO_STATE)
+    for _ in range(3):
+        (view,) = world.watch.of_stream(STREAM)
+        assert world.watch.look(view).note == "no reader has joined yet"
+    assert world.requests == 2
+
+
+def test_a_deleted_group_is_listed_again(world: World):
+    (view,) = world.watch.of_stream(STREAM)
+    world.failure = NotFoundError("there is no such group")
+    assert world.watch.look(view).note == "there is no such group"
+    world.watch.of_stream(STREAM)
+    assert world.requests == 4
+
+
+def test_a_group_that_failed_is_opened_again(world: World):
+    world.failure = UnavailableError("no store answers")
+    assert world.watch.look(group_view("g")).note == "no store answers"
+    world.failure = None
+    assert world.watch.look(group_view("g")).lag is not None
+    assert [group.is_open for group in world.groups] == [False, True]
+
+
+def test_positions_are_those_of_the_last_look(world: World):
+    assert world.watch.cuts_in(STREAM) == []
+    world.watch.look(group_view("g"))
+    assert world.watch.cuts_in(STREAM) == [(ScopedName("s", "g"), StreamCut.of("s", "t", {0: 10}))]
+    assert world.watch.cuts_in(ScopedName("s", "other")) == []
+    world.now_s += WATCHED_S + 1
+    assert world.watch.cuts_in(STREAM) == []
+
+
+def test_only_the_newest_groups_stay_open(world: World):
+    for number in range(GROUPS_OPEN_MAX + 2):
+        world.watch.look(group_view(f"g{number}"))
+    assert [group.is_open for group in world.groups] == [False] * 2 + [True] * GROUPS_OPEN_MAX
+    world.watch.close()
+    assert not any(group.is_open for group in world.groups)
+
+
+def test_two_looks_at_once_use_one_open_group(world: World):
+    opened, both = world.reader_group, threading.Barrier(2)
+
+    def open_together(*arguments: Any, **options: Any) -> Group:
+        both.wait(10)
+        return opened(*arguments, **options)
+
+    world.reader_group = open_together
+    notes: list[str] = []
+    threads = [threading.Thread(target=lambda: notes.append(world.watch.look(group_view("g")).note)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert notes == ["", ""]
+    assert sorted(group.is_open for group in world.groups) == [False, True]
