@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from headrace.cli.parameters import ScopedName
@@ -34,6 +35,8 @@ EVENTS_PER_S = 20
 BYTES_PER_CALL_MAX = 4 * 1024 * 1024
 SECONDS_PER_CALL_MAX = 0.5
 STORE_PATIENCE_S = 3.0
+TAIL_AGE_S = 3.0
+"""How often the view of a segment asks where it ends."""
 
 
 class LiveEvent(NamedTuple):
@@ -193,7 +196,7 @@ class LiveViews:
 
     def _source(self, followed: Followed, position: StreamCut | int | None = None) -> Source:
         if followed.segment_id is not None:
-            return SegmentSource(self._client, followed, position if isinstance(position, int) else None)
+            return SegmentSource(self._client, followed, position if isinstance(position, int) else None, self._now_s)
         start = position if isinstance(position, StreamCut) else followed.start
         options = ReaderOptions(on_truncation="skip", give_up_after_s=STORE_PATIENCE_S)
         return StreamSource(self._client.reader(*followed.stream, start=start, options=options))
@@ -263,21 +266,30 @@ class StreamSource:
 class SegmentSource:
     """Follows one segment: each call reads from where the last one ended up to the end of the segment."""
 
-    def __init__(self, client: Headrace, followed: Followed, offset: int | None) -> None:
+    def __init__(self, client: Headrace, followed: Followed, offset: int | None, now_s: Callable[[], float]) -> None:
         assert followed.segment_id is not None
         self._client, self._stream, self._segment_id = client, followed.stream, followed.segment_id
-        self._batches: list[EventBatch] = []
-        self._sealed_end: int | None = None
-        self._first: int | None = None
-        end = self._end()
-        self._offset = offset if offset is not None else end if followed.start == "latest" else self._first or 0
+        self._now_s = now_s
+        self._batches: deque[EventBatch] = deque()
+        self._is_sealed = False
+        self._end, self._asked_s = self._find_end(), now_s()
+        self._offset = offset if offset is not None else self._start(followed.start)
+
+    def _start(self, start: Place) -> int:
+        """The offset of a place of the stream: the end of the segment, if the segment is before the place."""
+        if start == "latest":
+            return self._end
+        if isinstance(start, datetime):
+            start = self._client.stream_cut_at(*self._stream, start)
+        after = self._client.admin.segments_between(*self._stream, start if isinstance(start, StreamCut) else None)
+        return next((one.start_offset for one in after.ranges if one.segment_id == self._segment_id), self._end)
 
     def read(self) -> EventBatch | None:
         if not self._batches:
             self._fetch()
         if not self._batches:
             return None
-        batch = self._batches.pop(0)
+        batch = self._batches.popleft()
         self._offset = batch.end_offset
         return batch
 
@@ -288,28 +300,25 @@ class SegmentSource:
         self._batches.clear()
 
     def _fetch(self) -> None:
-        end = self._end()
-        if end <= self._offset:
+        if self._end <= self._offset and not self._is_sealed and self._now_s() - self._asked_s >= TAIL_AGE_S:
+            self._end, self._asked_s = self._find_end(), self._now_s()
+        if self._end <= self._offset:
             return
-        part = SegmentRange(*self._stream, self._segment_id, 0.0, 1.0, self._offset, end)
+        part = SegmentRange(*self._stream, self._segment_id, 0.0, 1.0, self._offset, self._end)
         size = 0
         with self._client.range_reader(part) as reader:
             while size < BYTES_PER_CALL_MAX and (batch := reader.read_batch()) is not None:
                 self._batches.append(batch)
                 size += batch.end_offset - batch.offset
 
-    def _end(self) -> int:
+    def _find_end(self) -> int:
         """Where the segment ends now. Raises NotFoundError if it is not retained."""
-        if self._sealed_end is not None:
-            return self._sealed_end
         admin = self._client.admin
         tail = admin.stream_cut(*self._stream, at="latest").offsets
         if self._segment_id in tail:
-            if self._first is None:
-                self._first = admin.stream_cut(*self._stream, at="earliest").offsets.get(self._segment_id, 0)
             return tail[self._segment_id]
         for part in admin.segments_between(*self._stream).ranges:
             if part.segment_id == self._segment_id:
-                self._first, self._sealed_end = part.start_offset, part.end_offset
+                self._is_sealed = True
                 return part.end_offset
         raise NotFoundError("the segment was truncated, or the stream does not have it")

@@ -126,6 +126,16 @@ def test_one_segment_is_followed(browser: httpx.Client, client: Headrace):
     assert "the segment was truncated" in shown(browser, f"{ORDERS}/live?segment=9@9", 404)
 
 
+def test_one_segment_is_followed_from_a_place(browser: httpx.Client, client: Headrace):
+    offsets = re.findall(r">2@1:([0-9]+)</a>", events_of(browser, "segment=2@1&from=earliest", "order"))
+    assert len(offsets) > 2
+    after = events_of(browser, f"segment=2@1&from=2@1:{offsets[2]},3@1:0,1@0:-1", "order")
+    assert f">2@1:{offsets[2]}</a>" in after
+    assert f">2@1:{offsets[1]}</a>" not in after
+    view = view_of(browser, "segment=3@1&from=2@1:0,4@2:0")
+    assert ">3@1:" not in shown(browser, view)
+
+
 def test_a_live_view_shows_new_events(browser: httpx.Client, client: Headrace):
     view = view_of(browser, "from=latest")
     shown(browser, view)
