@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,14 +39,12 @@ class ConsoleState:
         self.views = LiveViews(client, clock.monotonic_s)
         self.groups = GroupWatch(client, clock.monotonic_s)
         self._sampler = RateSampler(client.admin, clock.monotonic_s)
-        self._sampling = threading.Lock()
         self._templates = _templates()
         self._templates.globals["deployment"] = url
 
     def growth(self, stream: ScopedName) -> Growth | None:
         """How fast the stream grows since a page asked last; None the first time."""
-        with self._sampling:
-            return self._sampler.sample(stream)
+        return self._sampler.sample(stream)
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """The page or the part of a page that a template makes."""

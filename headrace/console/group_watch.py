@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,13 +18,19 @@ from headrace.cli.group import NO_STATE
 from headrace.cli.parameters import ScopedName
 from headrace.client import GroupLag, Headrace, ReaderGroup, ReaderStatus, StreamCut, StreamSegmentName
 from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
+from headrace.model.segments import segment_epoch
 
 GROUPS_OPEN_MAX = 30
 GROUPS_PER_STREAM_MAX = 6
 """Groups that the page of a stream shows: each costs a few requests whenever they are read again."""
 
 CONFIGURATIONS_PER_SCOPE_MAX = 100
-CONFIGURATION_AGE_S = 60.0
+NAMES_AGE_S = 60.0
+CONFIGURATION_AGE_S = 600.0
+REQUESTS_PER_S = 0.3
+"""Of all groups together, to measure how far they are behind, which takes a request for each segment with unread bytes.
+Where readers are is read from the group's own state, at each look."""
+
 SILENT_AFTER_S = 15.0
 WATCHED_S = 30.0
 """The longest time between two looks at a group that is being watched."""
@@ -52,6 +58,8 @@ class GroupFacts(NamedTuple):
     lag: GroupLag | None = None
     cuts: tuple[StreamCut, ...] = ()
     note: str = ""
+    age_s: float = 0.0
+    """How old `lag` and `cuts` are."""
 
     @property
     def name(self) -> ScopedName:
@@ -67,6 +75,23 @@ class _Moved(NamedTuple):
     looked_s: float
 
 
+class _Measure(NamedTuple):
+    """How far a group was behind at a time. `requests` is about what it took to find out."""
+
+    at_s: float
+    requests: int
+    lag: GroupLag | None
+    cuts: tuple[StreamCut, ...]
+    note: str
+
+    ends: Mapping[StreamSegmentName, int] = {}
+    """Where the segments with unread bytes ended. The lag counts from the cuts, which readers may have passed."""
+
+    def unread(self, segment: StreamSegmentName, offset: int) -> int:
+        """The bytes of the segment after the offset."""
+        return max(0, self.ends.get(segment, 0) - max(offset, 0))
+
+
 @dataclass(slots=True)
 class _Watched:
     """An open group. `lock` is held while it is used."""
@@ -76,13 +101,20 @@ class _Watched:
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_closed: bool = False
     looked_s: float = 0.0
-    cuts: tuple[StreamCut, ...] = ()
+    measure: _Measure | None = None
     moved: dict[str, _Moved] = field(default_factory=dict)
 
     def close(self) -> None:
         with self.lock, suppress(HeadraceError):
             self.is_closed = True
             self.group.close()
+
+
+class _Configurations(NamedTuple):
+    """The groups of a scope by name, each with the time of its configuration. `listed_s` is when they were listed."""
+
+    listed_s: float | None
+    views: dict[str, tuple[float, ReaderGroupView]]
 
 
 class GroupWatch:
@@ -93,24 +125,30 @@ class GroupWatch:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._opened: OrderedDict[ScopedName, _Watched] = OrderedDict()
-        self._configurations: dict[str, tuple[float, list[ReaderGroupView]]] = {}
+        self._configurations: dict[str, _Configurations] = {}
 
     def of_scope(self, scope: str) -> list[ReaderGroupView]:
-        """The first groups of the scope by name, as they were at most CONFIGURATION_AGE_S ago."""
-        known = self._configurations.get(scope)
-        if known is None or self._now_s() - known[0] > CONFIGURATION_AGE_S:
+        """The first groups of the scope by name, those of at most NAMES_AGE_S ago; the oldest configurations are of
+        CONFIGURATION_AGE_S ago."""
+        now_s = self._now_s()
+        known = self._configurations.get(scope, _Configurations(None, {}))
+        if known.listed_s is None or now_s - known.listed_s > NAMES_AGE_S:
             groups = self._client.admin.reader_groups
-            views = []
+            views: dict[str, tuple[float, ReaderGroupView]] = {}
             for name in groups.list(scope)[:CONFIGURATIONS_PER_SCOPE_MAX]:
+                of_name = known.views.get(name)
+                if of_name is not None and now_s - of_name[0] <= CONFIGURATION_AGE_S:
+                    views[name] = of_name
+                    continue
                 with suppress(NotFoundError):
-                    views.append(groups.get(scope, name))
-            known = (self._now_s(), views)
+                    views[name] = (now_s, groups.get(scope, name))
+            known = _Configurations(now_s, views)
             with self._lock:
-                for other, (at_s, _) in list(self._configurations.items()):
-                    if known[0] - at_s > CONFIGURATION_AGE_S:
+                for other, (listed_s, _) in list(self._configurations.items()):
+                    if listed_s is not None and now_s - listed_s > CONFIGURATION_AGE_S:
                         del self._configurations[other]
                 self._configurations[scope] = known
-        return known[1]
+        return [view for _, view in known.views.values()]
 
     def of_stream(self, stream: ScopedName) -> list[ReaderGroupView]:
         """The groups in the stream's scope that read it."""
@@ -128,7 +166,7 @@ class GroupWatch:
             (name, cut)
             for name, watched in opened
             if self._now_s() - watched.looked_s <= WATCHED_S
-            for cut in watched.cuts
+            for cut in (watched.measure.cuts if watched.measure is not None else ())
             if (cut.scope, cut.stream) == stream
         ]
 
@@ -152,19 +190,15 @@ class GroupWatch:
             return GroupFacts(view, note=error.message)
 
     def _facts(self, view: ReaderGroupView, watched: _Watched) -> GroupFacts:
-        opened = watched.group
-        status = opened.status()
-        try:
-            lag, cuts, note = opened.lag(), opened.recorded_cuts(), ""
-        except TruncatedError as error:
-            name = ScopedName(view.scope, view.group)
-            lag, cuts, note = None, (), f"{error.message}; `headrace group reset {name}` moves the group"
-        watched.cuts, watched.looked_s = cuts, self._now_s()
-        unread = {behind.segment: behind.bytes_unread for behind in lag.segments} if lag is not None else {}
+        status = watched.group.status()
+        now_s = watched.looked_s = self._now_s()
+        measure = watched.measure
+        if measure is None or now_s - measure.at_s >= measure.requests * self._watched_count() / REQUESTS_PER_S:
+            measure = watched.measure = self._measured(view, watched.group)
 
         def with_unread(positions: dict[StreamSegmentName, int]) -> Iterator[tuple[StreamSegmentName, int, int]]:
             for segment, offset in positions.items():
-                yield segment, offset, unread.get(segment, 0)
+                yield segment, offset, measure.unread(segment, offset)
 
         readers = []
         for reader in status.readers:
@@ -176,7 +210,32 @@ class GroupWatch:
         present = {reader.reader for reader in status.readers}
         watched.moved = {name: moved for name, moved in watched.moved.items() if name in present}
         unassigned = tuple(with_unread(dict(status.unassigned)))
-        return GroupFacts(view, tuple(readers), unassigned, status.waiting, lag, cuts, note)
+        return GroupFacts(
+            view,
+            tuple(readers),
+            unassigned,
+            status.waiting,
+            measure.lag,
+            measure.cuts,
+            measure.note,
+            now_s - measure.at_s,
+        )
+
+    def _measured(self, view: ReaderGroupView, group: ReaderGroup) -> _Measure:
+        now_s = self._now_s()
+        try:
+            lag, cuts = group.lag(), group.recorded_cuts()
+        except TruncatedError as error:
+            name = ScopedName(view.scope, view.group)
+            return _Measure(now_s, 2, None, (), f"{error.message}; `headrace group reset {name}` moves the group")
+        epochs = {(cut.stream, segment_epoch(identifier)) for cut in cuts for identifier in cut.offsets}
+        starts = {StreamSegmentName(cut.scope, cut.stream, number): at for cut in cuts for number, at in cut.positions}
+        ends = {one.segment: max(0, starts.get(one.segment, 0)) + one.bytes_unread for one in lag.segments}
+        return _Measure(now_s, len(cuts) + 2 * len(epochs) + len(lag.segments), lag, cuts, "", ends)
+
+    def _watched_count(self) -> int:
+        with self._lock:
+            return max(1, sum(self._now_s() - watched.looked_s <= WATCHED_S for watched in self._opened.values()))
 
     def close(self) -> None:
         with self._lock:

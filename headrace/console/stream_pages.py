@@ -29,7 +29,7 @@ from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.limits import EVENT_TIME_MS_MIN
 from headrace.model.routing import routing_key_position
 
-HEADER_S, MAP_S, TRANSACTIONS_S, RETENTION_S, GROUPS_S = 10, 20, 15, 30, 10
+HEADER_S, MAP_S, TRANSACTIONS_S, RETENTION_S, GROUPS_S = 15, 30, 15, 60, 10
 TRANSACTIONS_SHOWN_MAX = 100
 SUBSCRIBERS_SHOWN_MAX = 20
 TABLE_ROWS_MAX = 300

@@ -11,7 +11,7 @@ from headrace.api.reader_groups import ReaderGroupView
 from headrace.cli.group import NO_STATE
 from headrace.cli.parameters import ScopedName
 from headrace.client import GroupLag, GroupStatus, ReaderStatus, SegmentLag, StreamCut, StreamSegmentName
-from headrace.console.group_watch import GROUPS_OPEN_MAX, SILENT_AFTER_S, WATCHED_S, GroupWatch
+from headrace.console.group_watch import GROUPS_OPEN_MAX, REQUESTS_PER_S, SILENT_AFTER_S, WATCHED_S, GroupWatch
 from headrace.model.errors import HeadraceError, NotFoundError, UnavailableError
 
 SEGMENT = StreamSegmentName("s", "t", 0)
@@ -19,7 +19,7 @@ STREAM = ScopedName("s", "t")
 
 
 class Group:
-    """A group whose one reader is at byte 10 with `unread` bytes after it."""
+    """A group that has `unread` bytes after its checkpoint at byte 10."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.is_open = world, name, True
@@ -28,9 +28,10 @@ class Group:
         assert self.is_open
         if self.world.failure is not None:
             raise self.world.failure
-        return GroupStatus((ReaderStatus("r", {SEGMENT: 10}, None),), {}, ())
+        return GroupStatus((ReaderStatus("r", {SEGMENT: self.world.position}, None),), {}, ())
 
     def lag(self) -> GroupLag:
+        self.world.measured += 1
         unread = self.world.unread
         behind = (SegmentLag(SEGMENT, unread, 1, False),) if unread else ()
         return GroupLag({"s/t": unread}, None, behind)
@@ -48,6 +49,8 @@ class World:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.unread = 5
+        self.position = 10
+        self.measured = 0
         self.failure: HeadraceError | None = None
         self.groups: list[Group] = []
         self.requests = 0
@@ -95,8 +98,25 @@ def test_a_reader_without_progress_is_silent(world: World):
     assert silence(world) is None
     world.now_s += SILENT_AFTER_S
     assert silence(world) == SILENT_AFTER_S
-    world.unread = 0
+    world.position = 12
     assert silence(world) is None
+
+
+def test_a_reader_that_passed_the_checkpoint_is_not_silent(world: World):
+    world.position = 15
+    for _ in range(3):
+        world.now_s += SILENT_AFTER_S
+        assert silence(world) is None
+
+
+def test_groups_are_measured_as_rarely_as_requests_need(world: World):
+    for _ in range(600):
+        world.watch.look(group_view("g"))
+        world.watch.look(group_view("h"))
+        world.now_s += 1
+    requests_of_each = 4  # a list of segments for each of two cuts, one between them, one place of a segment
+    assert world.measured * requests_of_each <= 600 * REQUESTS_PER_S + 2 * requests_of_each
+    assert world.measured > 10
 
 
 def test_a_reader_that_waited_for_events_is_not_silent(world: World):
