@@ -48,7 +48,7 @@ class _Sample(NamedTuple):
 
 
 class RateSampler:
-    """Samples streams. The first sample of a stream has no rate."""
+    """Samples streams. The first sample of a stream has no rate. Safe for any number of threads."""
 
     def __init__(self, admin: Admin, now_s: Callable[[], float] = time.monotonic) -> None:
         self._admin = admin
@@ -66,7 +66,7 @@ class RateSampler:
             try:
                 return self._growth(stream, last)
             except (TruncatedError, InvalidRequestError, NotFoundError):
-                del self._last[stream]
+                self._last.pop(stream, None)
         self._last[stream] = _Sample(self._now_s(), self._admin.stream_cut(*stream))
         return None
 

@@ -8,12 +8,18 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 
+from headrace.adapters.system_clock import SystemClock
 from headrace.cli import main
+from headrace.cli.parameters import ScopedName
+from headrace.client import StreamCut
 from headrace.console import command, server
+from headrace.console.console_state import ConsoleState
 from headrace.console.server import ConsoleServer
 from headrace.model.errors import InvalidRequestError
 
@@ -103,3 +109,33 @@ def test_the_command_line_loads_nothing_of_the_console():
         "assert not {'starlette', 'uvicorn', 'jinja2', 'headrace.console'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+class _SlowAdmin:
+    """The administration of two streams, one of which does not answer until it may."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_answer = threading.Event(), threading.Event()
+
+    def stream_cut(self, scope: str, stream: str) -> StreamCut:
+        if stream == "slow":
+            self.asked.set()
+            self.may_answer.wait(30)
+        return StreamCut.of(scope, stream, {0: 0})
+
+
+def test_a_stream_that_does_not_answer_holds_up_no_other():
+    admin: Any = _SlowAdmin()
+    client: Any = SimpleNamespace(admin=admin)
+    console = ConsoleState(client, "http://controller", SystemClock())
+    waiting = threading.Thread(target=console.growth, args=(ScopedName("s", "slow"),))
+    waiting.start()
+    other = threading.Thread(target=console.growth, args=(ScopedName("s", "fast"),), daemon=True)
+    try:
+        assert admin.asked.wait(30)
+        other.start()
+        other.join(10)
+        assert not other.is_alive()
+    finally:
+        admin.may_answer.set()
+        waiting.join()
