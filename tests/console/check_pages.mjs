@@ -70,12 +70,34 @@ async function useKeyboard(browser) {
   await page.waitForSelector("#live-status .position");
 }
 
+async function openInBackground(browser) {
+  const page = await browser.newPage();
+  watch(page, () => "background");
+  await page.goto(tasks.address);
+  await page.addInitScript(() => {
+    window.isShown = false;
+    Object.defineProperty(document, "hidden", { get: () => !window.isShown });
+  });
+  await page.goto(new URL(tasks.stream + "?from=earliest", tasks.address).href);
+  await page.waitForTimeout(tasks.settle_ms);
+  if (await page.locator("#live-status").count()) wrong.push("background: a hidden tab opens a reader");
+  await page.evaluate(() => {
+    window.isShown = true;
+    document.dispatchEvent(new Event("visibilitychange"));
+  });
+  await page.waitForSelector("#live-status .position", { timeout: 30000 });
+  await page.waitForSelector(".cut input");
+}
+
 const browser = await chromium.launch({ executablePath: tasks.chromium, args: ["--no-sandbox", "--disable-gpu"] });
 try {
   for (const scheme of ["light", "dark"]) {
     for (const width of tasks.widths) await look(browser, scheme, width);
   }
-  if (tasks.stream) await useKeyboard(browser);
+  if (tasks.stream) {
+    await useKeyboard(browser);
+    await openInBackground(browser);
+  }
 } finally {
   await browser.close();
 }

@@ -4,8 +4,19 @@
 
 const offline = () => document.getElementById("offline");
 
+// A part that is read once, when the page is loaded, is read when a tab that was opened in the background is shown.
+const postponed = new Set();
 document.addEventListener("htmx:beforeRequest", (event) => {
-  if (document.hidden) event.preventDefault();
+  if (!document.hidden) return;
+  event.preventDefault();
+  postponed.add(event.detail.elt);
+});
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  for (const part of postponed) {
+    if (part.isConnected) htmx.ajax("GET", part.getAttribute("hx-get"), { source: part });
+  }
+  postponed.clear();
 });
 for (const name of ["htmx:sendError", "htmx:timeout"]) {
   document.addEventListener(name, () => { offline().hidden = false; });
