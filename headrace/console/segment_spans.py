@@ -105,7 +105,7 @@ def spans_of(history: EpochHistory, tails: Mapping[int, int], now_ms: int, until
     epochs = _as_many_as_drawn(history)
     current = {segment.segment_id: segment for segment in history.segments}
     is_newest = until is None or epochs[0].epoch != until or len(epochs) == 1
-    end_ms = max(now_ms, epochs[0].time_ms + 1) if is_newest else epochs[0].time_ms
+    end_ms = max(now_ms if is_newest else epochs[0].time_ms, *(epoch.time_ms + 1 for epoch in epochs[not is_newest :]))
     lengths: dict[int, int | None] = dict(tails)
     if not is_newest:
         _step_back(current, lengths, epochs.pop(0))

@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_histories import histories, history_page, of_many_epochs
 
+from headrace.api.segments import ScaledSegment
+from headrace.api.streams import EpochHistory, EpochView, ReplacedSegment
 from headrace.console.key_space_layout import Rectangle, hidden_segments, lay_out
+from headrace.console.key_space_svg import Links, Picture, draw
 from headrace.console.segment_spans import SpanPage, spans_of
 
 
@@ -79,3 +82,18 @@ def test_large_histories_have_few_rectangles(epochs: int, segments: int):
     shown = {rectangle.span.segment_id for rectangle in rectangles if rectangle.span is not None}
     assert len(shown) == len(page.spans) or hidden_segments(rectangles) > 0
     assert page.older_until is not None or page.first_epoch == 0
+
+
+@pytest.mark.parametrize("times", [(5, 5, 5), (5, 5, 6), (9, 5, 2)], ids=["at once", "two at once", "clock set back"])
+@pytest.mark.parametrize("until", [None, 1, 2])
+def test_epochs_at_one_moment_can_be_drawn(times: tuple[int, int, int], until: int | None):
+    segments = [ScaledSegment(epoch << 32 | epoch, 0.0, 1.0) for epoch in range(3)]
+    epochs = [EpochView(0, times[0], (), (segments[0],))]
+    for number in (1, 2):
+        gone = segments[number - 1]
+        replaced = ReplacedSegment(gone.segment_id, gone.low, gone.high, 7)
+        epochs.insert(0, EpochView(number, times[number], (replaced,), (segments[number],)))
+    newest = 2 if until is None else until
+    page = spans_of(EpochHistory(tuple(epochs[2 - newest :]), (segments[newest],), None), {}, 4, until)
+    links = Links(lambda span: "segment", lambda time_ms: "moment")
+    assert 'href="segment"' in draw(Picture("s/t", page, lay_out(page), links=links))
