@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from mimetypes import guess_type
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from headrace.console.browser_guard import BrowserGuard
@@ -36,7 +37,7 @@ def create_application(console: ConsoleState, port: int, token: str) -> BrowserG
         )
 
     def failed(request: Request, error: Exception) -> Response:
-        _log.error("the page %s failed", request.url.path, exc_info=error)
+        _log.error("the page %a failed", request.url.path, exc_info=error)
         return console.problem(request, unexpected())
 
     application = Starlette(
@@ -54,8 +55,9 @@ def create_application(console: ConsoleState, port: int, token: str) -> BrowserG
     return BrowserGuard(application, port, token, refuse)
 
 
-def _static(request: Request) -> Response:
+async def _static(request: Request) -> Response:
+    """In the loop: all threads may be waiting for the deployment."""
     path = static_file(request.path_params["file"])
     if path is None:
         raise HTTPException(404)
-    return FileResponse(path)
+    return Response(path.read_bytes(), media_type=guess_type(path.name)[0])

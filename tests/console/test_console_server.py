@@ -23,6 +23,11 @@ from headrace.console.console_state import ConsoleState
 from headrace.console.server import ConsoleServer
 from headrace.model.errors import InvalidRequestError
 
+THREADS_OF_PAGES = 40
+"""Starlette's default."""
+
+FILES_ASKED = 100
+
 
 class _NoScopes(BaseHTTPRequestHandler):
     """A controller without scopes."""
@@ -61,6 +66,26 @@ def test_a_page_says_that_nothing_answers_and_recovers():
                 controller.server_close()
     finally:
         console.stop()
+
+
+def test_files_are_served_while_all_pages_wait():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        console = ConsoleServer(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        console.start()
+        base = f"http://127.0.0.1:{console.port}"
+        cookies = httpx.get(console.address, timeout=60).cookies
+        opened = [socket.create_connection(("127.0.0.1", console.port)) for _ in range(THREADS_OF_PAGES + 1)]
+        try:
+            name, value = next(iter(cookies.items()))
+            request = f"GET /streams HTTP/1.1\r\nhost: 127.0.0.1:{console.port}\r\ncookie: {name}={value}\r\n\r\n"
+            for connection in opened:
+                connection.sendall(request.encode())
+            for _ in range(FILES_ASKED):
+                assert httpx.get(f"{base}/static/console.css", timeout=20).status_code == 200
+        finally:
+            console.stop()
+            for connection in opened:
+                connection.close()
 
 
 def test_a_server_that_was_not_started_stops():
