@@ -21,12 +21,16 @@ from headrace.console.error_pages import Problem
 from headrace.console.event_text import event_line
 from headrace.console.group_watch import GroupWatch
 from headrace.console.live_views import EVENTS_ON_PAGE_MAX, LiveViews
+from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_known_name
 from headrace.ports.clock import Clock
 
 FOLDER = Path(__file__).parent
 TEXT_MAX = 500
-"""Characters of a parameter of the address that are looked at."""
+"""Characters of a parameter of the address."""
+
+LONG_TEXT_MAX = 20_000
+"""Characters of a stream cut, or of a key of a table in hexadecimal digits."""
 
 
 class ConsoleState:
@@ -71,9 +75,15 @@ def named(request: Request, kind: str = "stream") -> ScopedName:
     return ScopedName(check_known_name("scope", parameters["scope"]), check_known_name(kind, parameters["name"]))
 
 
-def text_parameter(request: Request, name: str) -> str:
-    """A parameter of the address without blanks around it; empty without it."""
-    return request.query_params.get(name, "")[:TEXT_MAX].strip()
+def text_parameter(request: Request, name: str, longest: int = TEXT_MAX) -> str:
+    """A parameter of the address without blanks around it; empty without it.
+
+    Raises InvalidRequestError if it is longer: a part of a stream cut or of a key would be another one.
+    """
+    text = request.query_params.get(name, "")
+    if len(text) > longest:
+        raise InvalidRequestError(f"{name} has {len(text)} characters: the console takes at most {longest}")
+    return text.strip()
 
 
 def _templates() -> Environment:

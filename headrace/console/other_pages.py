@@ -14,7 +14,7 @@ from headrace.cli.parameters import ScopedName
 from headrace.cli.stream_describe import Growth
 from headrace.client import TableEntry
 from headrace.codec.places import parse_number
-from headrace.console.console_state import ConsoleState, named, text_parameter
+from headrace.console.console_state import LONG_TEXT_MAX, ConsoleState, named, text_parameter
 from headrace.model.errors import InvalidRequestError, NotFoundError
 from headrace.model.names import check_known_name
 
@@ -91,7 +91,7 @@ class OtherPages:
     def table(self, request: Request) -> Response:
         name = named(request, "key-value table")
         view = self._console.admin.tables.get(*name)
-        after = _key(text_parameter(request, "after"))
+        after = _key(text_parameter(request, "after", LONG_TEXT_MAX))
         entries: list[TableEntry] = []
         with self._console.client.key_value_table(*name) as table:
             entries_from = table.entries(first=after[: view.primary_key_length] or None, page=ENTRIES_PER_PAGE + 1)

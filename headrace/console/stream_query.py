@@ -12,7 +12,7 @@ from starlette.requests import Request
 from headrace.adapters.system_clock import local_now
 from headrace.cli.parameters import ScopedName
 from headrace.codec.places import End, parse_number, parse_place, parse_segment, segment_text
-from headrace.console.console_state import text_parameter
+from headrace.console.console_state import LONG_TEXT_MAX, text_parameter
 from headrace.model.errors import InvalidRequestError
 from headrace.model.stream_cuts import StreamCut
 
@@ -42,7 +42,7 @@ class StreamQuery:
             raise InvalidRequestError(f"{chosen} epochs are not one of the choices {EPOCH_CHOICES}")
         return cls(
             stream,
-            text_parameter(request, "from"),
+            text_parameter(request, "from", LONG_TEXT_MAX),
             text_parameter(request, "segment"),
             text_parameter(request, "key") or None,
             text_parameter(request, "filter"),

@@ -8,7 +8,7 @@ from html import unescape
 import httpx
 import pytest
 
-from headrace.client import Headrace
+from headrace.client import Headrace, ScalingPolicy, TableConfiguration
 from headrace.console.live_views import LIVE_VIEWS_MAX
 
 ORDERS = "/streams/shop/orders"
@@ -98,6 +98,23 @@ def test_a_table_is_shown_by_pages(browser: httpx.Client):
     assert "key00059" in second
 
 
+def test_a_table_of_long_keys_is_shown_by_pages(browser: httpx.Client, client: Headrace):
+    client.admin.tables.create("shop", "long", TableConfiguration(1, 1_000, 0))
+    with client.key_value_table("shop", "long") as table:
+        for number in range(51):
+            table.put(b"k" * 995 + b"%05d" % number, b"<u>%d</u>" % number)
+    following = re.search(r'href="(/tables/shop/long\?after=[0-9a-f]+)"', shown(browser, "/tables/shop/long"))
+    assert following
+    assert "&lt;u&gt;50&lt;/u&gt;" in shown(browser, following[1])
+
+
+def test_a_stream_cut_of_many_segments_is_taken_whole(browser: httpx.Client, client: Headrace):
+    client.admin.create_stream("shop", "wide", scaling=ScalingPolicy.fixed(120))
+    cut = ",".join(f"{number}@0:0" for number in range(120))
+    assert len(cut) > 500
+    assert f'value="{cut}"' in shown(browser, f"/streams/shop/wide/cut?from={cut}")
+
+
 def test_hostile_events_are_text(browser: httpx.Client):
     text = events_of(browser, "from=earliest&filter=script", "alert(1)")
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m" in text
@@ -173,6 +190,8 @@ def test_the_number_of_live_views_is_bounded(browser: httpx.Client):
         (f"{ORDERS}?epochs=100000", 400),
         (f"{ORDERS}?segment=x", 400),
         (f"{ORDERS}/live?from=yesterday", 400),
+        pytest.param(f"{ORDERS}?key={'k' * 501}", 400, id="long key"),
+        pytest.param(f"{ORDERS}/live?from={'2@1:0,' * 4_000}", 400, id="long cut"),
         (f"{ORDERS}/event?segment=0@0&offset=0&length=99999999999", 400),
         (f"{ORDERS}/event?segment=2@1&offset=3&length=20", 500),
         ("/live/none", 404),
