@@ -186,6 +186,8 @@ def _pieces(position: Position, page: SpanPage, scale: _Scale) -> Iterator[tuple
             continue
         if offset < 0:  # The end of the segment.
             time_ms: int | None = page.end_ms if span.ended_ms is None else span.ended_ms
+        elif offset == 0 and position.kind == "head":  # Nothing was truncated, also if the segment is empty.
+            time_ms = span.began_ms
         else:
             time_ms = span.time_of(offset, page.end_ms)
         if time_ms is not None:

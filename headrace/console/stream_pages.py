@@ -31,6 +31,7 @@ from headrace.model.routing import routing_key_position
 
 HEADER_S, MAP_S, TRANSACTIONS_S, RETENTION_S, GROUPS_S = 15, 30, 15, 60, 10
 TRANSACTIONS_SHOWN_MAX = 100
+TRANSACTIONS_IN_PART_MAX = 10
 SUBSCRIBERS_SHOWN_MAX = 20
 TABLE_ROWS_MAX = 300
 EVENT_READ_BYTES_MAX = 16 * 1024 * 1024
@@ -98,7 +99,9 @@ class StreamPages:
 
     def open_transactions(self, request: Request) -> Response:
         stream = named(request)
-        return self._console.page(request, "stream_transactions.html", **self._transactions(stream), stream=stream)
+        return self._console.page(
+            request, "stream_transactions.html", **self._transactions(stream, TRANSACTIONS_IN_PART_MAX), stream=stream
+        )
 
     def transactions(self, request: Request) -> Response:
         stream = named(request)
@@ -232,11 +235,11 @@ class StreamPages:
             positions.append(Position("group", label, cut.offsets))
         return positions
 
-    def _transactions(self, stream: ScopedName) -> dict[str, Any]:
+    def _transactions(self, stream: ScopedName, shown: int = TRANSACTIONS_SHOWN_MAX) -> dict[str, Any]:
         transactions = self._console.admin.transactions.list_open(*stream)
         transactions.sort(key=lambda transaction: transaction.creation_time_ms)
         return {
-            "open": transactions[:TRANSACTIONS_SHOWN_MAX],
+            "open": transactions[:shown],
             "count": len(transactions),
             "now_ms": self._console.clock.now_ms(),
         }

@@ -12,7 +12,7 @@ from random_histories import histories, history_page, of_many_epochs
 from headrace.api.segments import ScaledSegment
 from headrace.api.streams import EpochHistory, EpochView, ReplacedSegment
 from headrace.console.key_space_layout import Rectangle, hidden_segments, lay_out
-from headrace.console.key_space_svg import Links, Picture, draw
+from headrace.console.key_space_svg import Links, Picture, Position, draw
 from headrace.console.segment_spans import SpanPage, spans_of
 
 
@@ -97,3 +97,11 @@ def test_epochs_at_one_moment_can_be_drawn(times: tuple[int, int, int], until: i
     page = spans_of(EpochHistory(tuple(epochs[2 - newest :]), (segments[newest],), None), {}, 4, until)
     links = Links(lambda span: "segment", lambda time_ms: "moment")
     assert 'href="segment"' in draw(Picture("s/t", page, lay_out(page), links=links))
+
+
+@pytest.mark.parametrize(("offset", "is_shaded"), [(0, False), (7, True)])
+def test_only_what_was_truncated_is_pale(offset: int, is_shaded: bool):
+    history = EpochHistory((EpochView(0, 5, (), (ScaledSegment(0, 0.0, 1.0),)),), (ScaledSegment(0, 0.0, 1.0),), None)
+    page = spans_of(history, {0: offset}, 10)
+    head = Position("head", "truncated", {0: offset})
+    assert ('class="truncated"' in draw(Picture("s/t", page, lay_out(page), (head,)))) == is_shaded

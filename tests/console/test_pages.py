@@ -115,6 +115,14 @@ def test_a_stream_cut_of_many_segments_is_taken_whole(browser: httpx.Client, cli
     assert f'value="{cut}"' in shown(browser, f"/streams/shop/wide/cut?from={cut}")
 
 
+def test_only_the_oldest_transactions_are_on_the_page(browser: httpx.Client, client: Headrace):
+    client.admin.create_stream("shop", "busy", scaling=ScalingPolicy.fixed(1))
+    for number in range(11):
+        client.admin.transactions.create("shop", "busy", lease_ms=60_000, label=f"job-{number}")
+    assert "The oldest 10 of 11" in shown(browser, "/streams/shop/busy/open-transactions")
+    assert "job-10" in shown(browser, "/streams/shop/busy/transactions")
+
+
 def test_hostile_events_are_text(browser: httpx.Client):
     text = events_of(browser, "from=earliest&filter=script", "alert(1)")
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m" in text
