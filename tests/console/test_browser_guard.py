@@ -101,3 +101,9 @@ def test_a_cookie_of_another_server_is_no_obstacle(browser: httpx.Client, other:
     with httpx.Client(base_url=browser.base_url, headers=headers) as beginner:
         assert beginner.get("/static/icon.svg").status_code == 200
         assert beginner.get("/streams").status_code == 200
+
+
+def test_a_wrong_cookie_is_refused(stranger: httpx.Client, browser: httpx.Client):
+    name, value = next(iter(browser.cookies.items()))
+    for wrong in ("", value[:-1], value + "x", "x"):
+        assert stranger.get("/streams", headers={"cookie": f"{name}={wrong}"}).status_code == 401

@@ -164,3 +164,22 @@ def test_a_stream_that_does_not_answer_holds_up_no_other():
     finally:
         admin.may_answer.set()
         waiting.join()
+
+
+def test_the_token_is_not_in_the_output(capfd: pytest.CaptureFixture[str]):
+    console = ConsoleServer("http://127.0.0.1:1")
+    console.start()
+    answer = httpx.get(console.address, timeout=60)
+    console.stop()
+    assert answer.status_code == 303
+    assert console.address.partition("token=")[2] not in "".join(capfd.readouterr())
+
+
+def test_readers_are_closed_at_the_end(monkeypatch: pytest.MonkeyPatch):
+    closed: list[ConsoleState] = []
+    monkeypatch.setattr(ConsoleState, "close", lambda console: closed.append(console))
+    console = ConsoleServer("http://127.0.0.1:1")
+    console.start()
+    httpx.get(console.address, timeout=60)
+    console.stop()
+    assert len(closed) == 1
