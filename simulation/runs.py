@@ -160,7 +160,9 @@ def _may_be_blocked(cluster: Cluster, container: int) -> bool:
 
 def _has_no_intact_copy(cluster: Cluster, container: int, log: ContainerLog) -> bool:
     """Whether an entry was durable at a member that runs, and no replica that a recovery asks has it intact."""
-    asked_replicas = {*log.members, *cluster.placement(container).wanted.values()}
+    owners = [store for store in cluster.stores if store.is_running and container in store.owners]
+    wanted = {replica for store in owners for replica in cluster.wanted(store, container)}
+    asked_replicas = {*log.members, *(wanted or cluster.placement(container).wanted.values())}
     asked = [store for store in cluster.stores if store.is_running and store.replica in asked_replicas]
     processes = [store.process for store in asked if store.process is not None]
     truncated_before = max([log.truncated_before, *(process.log(container).truncated_before for process in processes)])
