@@ -28,7 +28,7 @@ EMR_PYTHON_VERSION = "3.11"
 EMR_PLATFORM = "x86_64-manylinux_2_28"
 """Amazon Linux 2023 has glibc 2.34. EMR Serverless applications use x86_64 unless they ask for ARM."""
 
-_NOT_FOR_JOBS = ("headrace/bridge/", "headrace/local/")
+_NOT_FOR_JOBS = ("headrace/bridge/", "headrace/console/", "headrace/local/")
 """Processes of their own, whose requirements a job does not have."""
 
 

@@ -133,7 +133,7 @@ def streams_to_their_deletion(talk: _Talk, manager: Any, scope: str) -> dict[str
         "not there": [manager.list_stream("none"), manager.list_stream("")],
         "refused": [
             _refused(manager.create_stream, "none", "plain", 1),
-            _refused(manager.create_stream, scope, "a_b", 1),
+            _refused(manager.create_stream, scope, "_b", 1),
             _refused(manager.delete_stream, scope, "plain"),
             _refused(manager.delete_scope, scope),
         ],
