@@ -57,12 +57,13 @@ def _parser() -> argparse.ArgumentParser:
         "--auth", choices=("aws-iam",), help="sign requests with AWS credentials (default: do not sign)"
     )
     parser.add_argument(
-        "--port", type=_port, default=0, metavar="PORT", help="where to listen; 0: any free port (default 0)"
+        "--port", type=port_number, default=0, metavar="PORT", help="where to listen; 0: any free port (default 0)"
     )
     return parser
 
 
-def _port(text: str) -> int:
+def port_number(text: str) -> int:
+    """Parses an option of argparse: a port, or 0 for any free one."""
     number = int(text)
     if not 0 <= number <= _PORT_MAX:
         raise argparse.ArgumentTypeError(f"{number} is not a port: expected 0 to {_PORT_MAX}")

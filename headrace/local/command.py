@@ -15,6 +15,7 @@ from types import FrameType
 
 from headrace import topology
 from headrace.cli.standard_streams import print_message
+from headrace.console.command import port_number
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
 from headrace.local.failures import EXIT_FAILED, EXIT_USAGE, LocalStackError
 from headrace.local.stack import LocalStack, StackOptions
@@ -43,7 +44,6 @@ HTTP_PORT_DEFAULT = 10080
 GRPC_PORT_DEFAULT = 9090
 OFF = "off"
 _EXIT_INTERRUPTED = 130
-_PORT_MAX = 65535
 
 EXAMPLES = (
     "headrace up",
@@ -145,7 +145,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--http-port",
-        type=_port,
+        type=port_number,
         default=HTTP_PORT_DEFAULT,
         metavar="PORT",
         help=f"of the HTTP API; 0: any free one (default {HTTP_PORT_DEFAULT})",
@@ -196,15 +196,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= _PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{number} is not a port: expected 0 to {_PORT_MAX}")
-    return number
-
-
 def _port_or_off(text: str) -> int | None:
-    return None if text == OFF else _port(text)
+    return None if text == OFF else port_number(text)
 
 
 def _store_count(text: str) -> int:

@@ -1,4 +1,7 @@
-"""The console in Chromium: no errors on the browser's console, no findings of axe, and all by keyboard."""
+"""The console in Chromium: no errors on the browser's console, no findings of axe, and all by keyboard.
+
+A page is given some time to settle, which a busy machine may need more of: so this is a nightly test.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +58,6 @@ def check(console: ConsoleServer, folder: Path, paths: list[str], widths: list[i
     assert ran.returncode == 0, ran.stderr
     wrong: list[str] = json.loads(ran.stdout)
     return wrong
-
-
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
-def test_the_page_of_a_stream_is_usable_by_all(console: ConsoleServer, tmp_path: Path):
-    assert check(console, tmp_path, [ORDERS], [1280]) == []
 
 
 @pytest.mark.nightly
