@@ -22,7 +22,8 @@ def certificate_upkeep() -> CertificateUpkeep:
     kms = _client("kms")
     keys = [KmsSigningKey(kms, key) for key in wiring.environment().authority_keys]
     secrets = SecretsManagerCertificates(_client("secretsmanager"))
-    return CertificateUpkeep(wiring.metadata_store(), secrets, keys, wiring.clock())
+    domain = wiring.environment().external_domain
+    return CertificateUpkeep(wiring.metadata_store(), secrets, keys, wiring.clock(), domain)
 
 
 def _client(service: str) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from headrace import topology
 from headrace.certificate_names import is_label
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS, RETENTION_PERIOD_MS
+from headrace.model.tls_modes import is_tls_name
 
 METADATA_TABLE = "HEADRACE_METADATA_TABLE"
 CHUNK_BUCKET = "HEADRACE_CHUNK_BUCKET"
@@ -26,6 +27,8 @@ CERTIFICATE_LABELS = "HEADRACE_CERTIFICATE_LABELS"
 AUTHORITY_KEYS = "HEADRACE_AUTHORITY_KEYS"
 COMPLETED_TRANSACTIONS_KEPT_S = "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S"
 RETENTION_PERIOD_S = "HEADRACE_RETENTION_PERIOD_S"
+EXTERNAL_DOMAIN = "HEADRACE_EXTERNAL_DOMAIN"
+EXTERNAL_BALANCER = "HEADRACE_EXTERNAL_BALANCER"
 
 
 class EnvironmentVariableError(RuntimeError):
@@ -77,6 +80,19 @@ class Environment:
         if wrong := [label for label in labels if not is_label(label)]:
             raise EnvironmentVariableError(f"{CERTIFICATE_LABELS} has {wrong[0][:40]!r}: expected store-0 or such")
         return labels
+
+    @property
+    def external_domain(self) -> str:
+        """The domain in which clients outside the network find segment stores; empty if they find none."""
+        domain = self._variables.get(EXTERNAL_DOMAIN, "")
+        if domain and not is_tls_name(domain):
+            raise EnvironmentVariableError(f"{EXTERNAL_DOMAIN} is {domain[:40]!r}: expected a domain in lower case")
+        return domain
+
+    @property
+    def external_balancer(self) -> str:
+        """The ARN of the load balancer that such clients connect to."""
+        return self._text(EXTERNAL_BALANCER)
 
     @property
     def authority_keys(self) -> tuple[str, ...]:

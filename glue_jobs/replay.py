@@ -50,7 +50,7 @@ def run(spark: SparkSession, arguments: dict[str, str | None]) -> Replayed:
     source, checkpoint = read_options(options), str(arguments["checkpoint"]).rstrip("/")
     start, end = parse_time(str(arguments["from"])), parse_time(str(arguments["to"]))
     into = {} if target is None else {"to stream": f"{target['scope']}/{target['stream']}", "key field": key_field}
-    with connect(source.controller, auth=source.auth) as headrace:
+    with connect(source.controller, auth=source.auth, network=source.network) as headrace:
         if target is not None:
             headrace.admin.get_stream(target["scope"], target["stream"])
         path = f"{checkpoint}/replay.json"

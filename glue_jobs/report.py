@@ -43,7 +43,7 @@ def run(spark: SparkSession, arguments: dict[str, str | None]) -> str:
     files, output = HadoopFiles(spark), given["output"]
     if files.is_directory(output):
         raise invalid_option("output", f"{output} is a directory: give the path of a file, which is replaced")
-    with connect(source.controller, auth=source.auth) as headrace:
+    with connect(source.controller, auth=source.auth, network=source.network) as headrace:
         measures = measure_stream(headrace, source.scope, stream, times)
         cuts = [headrace.stream_cut_at(source.scope, stream, time) for time in (times[0], times[-1])]
     shares = None

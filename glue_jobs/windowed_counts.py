@@ -65,7 +65,7 @@ def run(spark: SparkSession, arguments: dict[str, str | None]) -> tuple[WindowCo
             "--close_until closes windows at the end of a run, and a run with --trigger_s has none: leave one out",
             code="invalid_argument",
         )
-    with connect(source.controller, auth=source.auth, retry_s=source.patience_s) as headrace:
+    with connect(source.controller, auth=source.auth, retry_s=source.patience_s, network=source.network) as headrace:
         headrace.admin.get_stream(target["scope"], target["stream"])
         windows = WindowedCounts(
             spark,

@@ -32,6 +32,16 @@ def dns_name(label: str) -> str:
     return f"{label}.{DOMAIN}"
 
 
+def external_name(label: str, external_domain: str) -> str:
+    """The name of a label for clients outside the network: `store-0` is `store-0.streams.example.com`."""
+    return f"{label}.{external_domain}"
+
+
+def certified_names(label: str, external_domain: str = "") -> tuple[str, ...]:
+    """The names in the certificate of a label; without an external domain only the one in the private zone."""
+    return (dns_name(label), *([external_name(label, external_domain)] if external_domain else []))
+
+
 def is_store_label(label: str) -> bool:
     """Stores connect to each other, so their certificates also identify clients."""
     number = label.removeprefix(_STORE)

@@ -47,6 +47,9 @@
 | HEADRACE_TLS_FILE | path of certificate and key, of mode 600 | one of both is required |
 | HEADRACE_TLS_SECRET | id or ARN of a secret of AWS Secrets Manager with both | with TLS |
 | HEADRACE_TLS_NAME | DNS name in the certificate, which clients verify | required with TLS |
+| HEADRACE_EXTERNAL_NAME | DNS name for clients outside the network, also in the certificate; needs TLS | none |
+| HEADRACE_EXTERNAL_PORTS | the ports there, such as 12345-12346, of which each process takes one | with that name |
+| HEADRACE_EXTERNAL_HOST | address that such clients connect to | the name |
 | HEADRACE_HEALTH_PORT | serve GET /health, /ready and /metrics there; port 0: the system chooses | nowhere |
 | HEADRACE_STOP_DEADLINE_S | time to write the data in memory to S3 after SIGTERM | 60 |
 | HEADRACE_LOG_LEVEL | level of the standard library's logging | INFO |
@@ -72,9 +75,11 @@ from headrace.deployment_defaults import CONTAINER_COUNT, S3_CONTAINERS_MAX
 from headrace.model.cluster import CAPACITY_DEFAULT, TAKE_OVER_AFTER_DEFAULT_S
 from headrace.model.containers import containers_of_store
 from headrace.model.errors import InvalidRequestError
+from headrace.model.external_access import EXTERNAL_PORTS_MAX, ExternalOffer
 from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.replica_placement import LOCAL_ZONE
+from headrace.model.tls_modes import TlsMode, is_tls_name
 from headrace.ports.token_keys import TokenKeySource
 from headrace.segmentstore.connections.receive_memory import receive_bytes_min
 from headrace.segmentstore.log.journal.journal_commits import JOURNAL_FILE_BYTES
@@ -101,6 +106,9 @@ REPLICA_SECRET_CHARACTERS: Final = (32, 1024)
 
 CLUSTER_ID_BYTES: Final = 16
 _PORT_MAX: Final = 65535
+EXTERNAL_NAME: Final = "HEADRACE_EXTERNAL_NAME"
+EXTERNAL_PORTS: Final = "HEADRACE_EXTERNAL_PORTS"
+EXTERNAL_HOST: Final = "HEADRACE_EXTERNAL_HOST"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -151,6 +159,8 @@ class StoreConfig:
     compresses_log: bool
     token_keys: TokenKeySource | None
     tls: TlsSettings
+    external: ExternalOffer | None
+    """What clients outside the network may be told; None: nothing."""
 
     @property
     def container_count(self) -> int:
@@ -231,7 +241,26 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         compresses_log=_read_log_compression(environment, zone),
         token_keys=token_key_source(environment, SystemClock()),
         tls=tls,
+        external=_read_external(environment, tls),
     )
+
+
+def _read_external(environment: Mapping[str, str], tls: TlsSettings) -> ExternalOffer | None:
+    name, ports = environment.get(EXTERNAL_NAME, ""), environment.get(EXTERNAL_PORTS, "")
+    if not name:
+        return None
+    if not is_tls_name(name):
+        raise InvalidRequestError(f"{EXTERNAL_NAME} is {name[:300]!r}, expected a DNS name in lower case")
+    if tls.mode is not TlsMode.REQUIRED:
+        raise InvalidRequestError(f"{EXTERNAL_NAME} is set: clients outside the network need HEADRACE_TLS=required")
+    first, _, last = ports.partition("-")
+    numbers = [int(each) for each in (first, last or first) if re.fullmatch(r"[0-9]{1,5}", each, re.ASCII)]
+    if len(numbers) != len((first, last)) or not 1 <= numbers[0] <= numbers[1] <= _PORT_MAX:
+        raise InvalidRequestError(f"{EXTERNAL_PORTS} is {ports[:40]!r}, expected ports such as 12345-12346")
+    offered = range(numbers[0], numbers[1] + 1)
+    if len(offered) > EXTERNAL_PORTS_MAX:
+        raise InvalidRequestError(f"{EXTERNAL_PORTS} is {ports!r}: expected at most {EXTERNAL_PORTS_MAX} ports")
+    return ExternalOffer(name, offered, environment.get(EXTERNAL_HOST, ""))
 
 
 def _read_shares(read: _Reader, classes: ContainerLayout, processes: int) -> dict[str, tuple[int, ...]]:

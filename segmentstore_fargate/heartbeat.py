@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -35,10 +35,12 @@ from headrace.model.cluster import (
     renewed,
 )
 from headrace.model.errors import ConflictError, FencedError, HeadraceError, ThrottledError, UnavailableError
+from headrace.model.external_access import ExternalOffer
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import WriteConflictError
+from headrace.ports.metadata_store import Write, WriteConflictError
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
+from segmentstore_fargate.external_port import TakenPort, take_port
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ class Heartbeat:
     """`identity` is the lease without its times. `on_map` is called after every heartbeat; `map` is the map it read.
 
     `serves_something` says whether this store serves a container, or has none to open. `status` is what the lease says
-    of replicated logs.
+    of replicated logs. `offer` is what the store may announce to clients outside its network.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Heartbeat:
         on_map: Callable[[], None],
         on_fatal: Callable[[HeadraceError], None],
         status: Callable[[], ReplicationStatus],
+        offer: ExternalOffer | None = None,
     ) -> None:
         self._store = store
         self._records = records
@@ -77,11 +80,13 @@ class Heartbeat:
         self._on_map = on_map
         self._on_fatal = on_fatal
         self._status = status
+        self._offer = offer
         self._lease = identity
         self._version = -1
         self._taken_up = identity  # the last registration, whose answer may have been lost
         self._leaving = False
         self._gave_way = False
+        self._lacks_port = False
         self._beats: PeriodicTask | None = None
         self.map = StoredMap(ContainerMap(), None)
         # A thread of its own, so that heartbeats do not wait behind requests to tier 2 that do not answer.
@@ -189,16 +194,25 @@ class Heartbeat:
         wait_ms = wait_ms or registration_wait_ms(former, self._identity.volume, now_ms)
         if wait_ms:
             return wait_ms / 1000
-        lease = registered(self._identity, former, now_ms)
+        port = self._take_port()
+        lease = registered(replace(self._identity, external=port.address), former, now_ms)
         if self._leaving:
             lease = leaving(lease, now_ms)
         self._taken_up = lease
-        self._write_lease(lease, found.version if found else None)
+        self._write_lease(lease, found.version if found else None, port.writes)
         return 0.0
 
-    def _write_lease(self, lease: StoreLease, version: int | None) -> None:
+    def _take_port(self) -> TakenPort:
+        port = take_port(self._records, self._offer, self._identity.store_id)
+        lacks_port = self._offer is not None and port.address is None
+        if lacks_port and not self._lacks_port:
+            _log.error("event=external_port_missing store=%s", self._identity.store_id)
+        self._lacks_port = lacks_port
+        return port
+
+    def _write_lease(self, lease: StoreLease, version: int | None, more: Sequence[Write] = ()) -> None:
         lease = replace(lease, replica_id=self._identity.replica_id)  # it may be named while a heartbeat is under way
-        self._records.store.write(write_lease(lease, version))
+        self._records.store.write(write_lease(lease, version), *more)
         self._lease, self._version = lease, 0 if version is None else version + 1
 
     def _extend_gate(self, started_s: float) -> None:
@@ -227,8 +241,11 @@ class Heartbeat:
         if giving_way_ms(self._lease, now_ms):
             self._take_up_again()
             return
+        port = TakenPort(self._lease.external)
+        if self._offer is not None and port.address is None:
+            port = self._take_port()  # there was none at the start, while too many stores of before still ran
         try:
-            self._write_lease(renewed(self._lease, now_ms), self._version)
+            self._write_lease(renewed(replace(self._lease, external=port.address), now_ms), self._version, port.writes)
         except WriteConflictError:
             self._take_stock()
 

@@ -30,6 +30,7 @@ from headrace.model.cluster import (
 )
 from headrace.model.containers import ContainerClaim
 from headrace.model.errors import HeadraceError
+from headrace.model.external_access import ExternalOffer
 from headrace.model.log_classes import LogClass
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S, MetadataStore
@@ -115,7 +116,10 @@ class Place:
 
 
 class Membership:
-    """`identity` is the lease without its times. `on_fatal` is called when only a new start of the process helps."""
+    """`identity` is the lease without its times. `on_fatal` is called when only a new start of the process helps.
+
+    `offer` is what the store may announce to clients outside its network.
+    """
 
     def __init__(
         self,
@@ -126,6 +130,7 @@ class Membership:
         place: Place,
         on_fatal: Callable[[HeadraceError], None],
         status: Callable[[], ReplicationStatus] = ReplicationStatus,
+        offer: ExternalOffer | None = None,
     ) -> None:
         self._store = store
         self._records = ClusterRecords(metadata_store)
@@ -142,7 +147,7 @@ class Membership:
         self._looked = False
         self._hand_overs_due = False
         self.heartbeat = Heartbeat(
-            store, self._records, clock, identity, self._serves_something, self._beaten, on_fatal, status
+            store, self._records, clock, identity, self._serves_something, self._beaten, on_fatal, status, offer
         )
         self._hand_overs = HandOvers(store, clock, self._hand_over_ended)
         self._openings = ContainerOpenings(

@@ -263,6 +263,7 @@ class SegmentStoreProcess:
             place,
             self._membership_failed,
             replication.status if replication else ReplicationStatus,
+            config.external,
         )
         await self._membership.register()
         return self._membership

@@ -8,11 +8,13 @@ from functions import wiring
 from functions.controller.parameters import (
     PAGE_LIMIT_DEFAULT,
     ContinuationToken,
+    NetworkOfClient,
     PageLimit,
     ScopeName,
     SegmentId,
     TableName,
     continue_after,
+    network_of,
 )
 from functions.http_api import HttpApi, lambda_handler
 from headrace.api.key_value_tables import CreateTableRequest, TableList, TableSegments, TableStateAnswer, TableView
@@ -55,8 +57,10 @@ def list_table_segments(scope: ScopeName, table: TableName) -> TableSegments:
 
 
 @api.route("GET", f"{_TABLE}/segments/<segment>/endpoint", summary="The store that serves a table's segment", tag=_TAG)
-def table_endpoint(scope: ScopeName, table: TableName, segment: SegmentId) -> SegmentEndpoint:
-    return wiring.segment_service().endpoint(scope, segments_owner(table), segment)
+def table_endpoint(
+    scope: ScopeName, table: TableName, segment: SegmentId, network: NetworkOfClient = "vpc"
+) -> SegmentEndpoint:
+    return wiring.segment_service().endpoint(scope, segments_owner(table), segment, network_of(network))
 
 
 handler = lambda_handler(api)

@@ -8,8 +8,11 @@ from urllib.parse import unquote
 
 from msgspec import Meta
 
+from functions import wiring
 from functions.operations import PathParameter, QueryParameter
 from headrace.api.stream_cuts import SEGMENT_ID_MAX, decimal
+from headrace.model.errors import InvalidRequestError
+from headrace.model.external_access import Network, NetworkName
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.names import check_known_name
 
@@ -48,6 +51,26 @@ PAGE_LIMIT_DEFAULT = PAGE_ITEMS_DEFAULT
 ContinuationToken = Annotated[
     Annotated[str, Meta(max_length=512)] | None, QueryParameter("From the page before", "continuationToken")
 ]
+NetworkOfClient = Annotated[
+    NetworkName,
+    QueryParameter("Where the client is: `external` if it reaches the segment stores through their load balancer"),
+]
+
+
+def network_of(name: NetworkName) -> Network:
+    """The network of a client.
+
+    Raises:
+        InvalidRequestError: code "no_external_network": this deployment has no addresses outside its network.
+    """
+    network = Network(name)
+    if network is Network.EXTERNAL and not wiring.environment().external_domain:
+        raise InvalidRequestError(
+            "this deployment has no addresses for clients outside its VPC: deploy it with -c external_domain=DOMAIN, "
+            "or connect from within the VPC without the network `external`",
+            code="no_external_network",
+        )
+    return network
 
 
 def continue_after(token: str | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions import plan_wiring
-from functions.controller.parameters import ScopeName, StreamName
+from functions.controller.parameters import NetworkOfClient, ScopeName, StreamName, network_of
 from functions.http_api import HttpApi, lambda_handler
 from headrace.api.plans import NextCutRequest, NextCutView, RangePlans, RangePlansRequest
 from headrace.api.stream_cuts import requested_offsets
@@ -29,8 +29,12 @@ def next_cut(scope: ScopeName, stream: StreamName, request: NextCutRequest) -> N
 
 
 @api.route("POST", f"{_STREAM}/range-plans", summary="How to read many ranges of segments", tag="Plans")
-def range_plans(scope: ScopeName, stream: StreamName, request: RangePlansRequest) -> RangePlans:
-    return plan_wiring.range_plan_service().plan(scope, stream, request.ranges, links=request.links)
+def range_plans(
+    scope: ScopeName, stream: StreamName, request: RangePlansRequest, network: NetworkOfClient = "vpc"
+) -> RangePlans:
+    return plan_wiring.range_plan_service().plan(
+        scope, stream, request.ranges, links=request.links, network=network_of(network)
+    )
 
 
 handler = lambda_handler(api)

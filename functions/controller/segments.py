@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from functions import wiring
-from functions.controller.parameters import TIME_MS_MAX, ScopeName, SegmentId, StreamName
+from functions.controller.parameters import TIME_MS_MAX, NetworkOfClient, ScopeName, SegmentId, StreamName, network_of
 from functions.http_api import HttpApi, lambda_handler
 from functions.operations import QueryParameter
 from headrace.api.segments import EpochSegments, Predecessors, RangesBetween, SegmentEndpoint, Successors
@@ -69,8 +69,10 @@ def predecessors(scope: ScopeName, stream: StreamName, segment: SegmentId) -> Pr
 
 
 @api.route("GET", f"{_SEGMENTS}/<segment>/endpoint", summary="The segment store that serves a segment", tag="Segments")
-def endpoint(scope: ScopeName, stream: StreamName, segment: SegmentId) -> SegmentEndpoint:
-    return wiring.segment_service().endpoint_of_known(scope, stream, segment)
+def endpoint(
+    scope: ScopeName, stream: StreamName, segment: SegmentId, network: NetworkOfClient = "vpc"
+) -> SegmentEndpoint:
+    return wiring.segment_service().endpoint_of_known(scope, stream, segment, network_of(network))
 
 
 @api.route("GET", "/v1/trust", summary="The authorities that have issued the stores' certificates", tag="Segments")

@@ -4,6 +4,7 @@
 |---|---|---|
 | HEADRACE_GRPC_LISTEN_HOST, HEADRACE_GRPC_LISTEN_PORT | where to serve; port 0: the system chooses | 127.0.0.1, 9090 |
 | HEADRACE_ADVERTISED_HOST | the address that clients are told that ask for controllers | LISTEN_HOST |
+| HEADRACE_NETWORK | vpc, or external: clients get the addresses of stores at the load balancer | vpc |
 | HEADRACE_METADATA_TABLE | DynamoDB table | required |
 | HEADRACE_REQUESTS_QUEUE_URL, HEADRACE_TABLES_QUEUE_URL | SQS queues | required |
 | HEADRACE_COMMITS_QUEUE_URL, HEADRACE_ABORTS_QUEUE_URL | SQS queues for transactions | required |
@@ -36,6 +37,7 @@ from headrace.adapters import audit_log
 from headrace.adapters.leaf_secrets import MODE, TlsSettings, tls_settings
 from headrace.adapters.token_keys import KEYS_FILE, KEYS_SECRET, LIFE, REQUIRED, TOKENS
 from headrace.model.errors import InvalidRequestError
+from headrace.model.external_access import NETWORK_VARIABLE, Network, parse_network
 
 LISTEN_PORT_DEFAULT: Final = 9090
 """The default port of a controller in Pravega's clients."""
@@ -66,6 +68,8 @@ class BridgeConfig:
     listen_host: str
     listen_port: int
     advertised_host: str
+    network: Network
+    """The network of the clients."""
     metadata_table: str
     requests_queue_url: str
     tables_queue_url: str
@@ -97,6 +101,7 @@ def read_config(environment: Mapping[str, str]) -> BridgeConfig:
         listen_host=listen_host,
         listen_port=_integer(environment, "HEADRACE_GRPC_LISTEN_PORT", LISTEN_PORT_DEFAULT, 0, _PORT_MAX),
         advertised_host=environment.get("HEADRACE_ADVERTISED_HOST") or listen_host,
+        network=parse_network(environment.get(NETWORK_VARIABLE) or Network.VPC),
         metadata_table=_text(environment, "HEADRACE_METADATA_TABLE"),
         requests_queue_url=_text(environment, "HEADRACE_REQUESTS_QUEUE_URL"),
         tables_queue_url=_text(environment, "HEADRACE_TABLES_QUEUE_URL"),

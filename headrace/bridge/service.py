@@ -20,6 +20,7 @@ from headrace.controller.services.scope_service import ScopeService
 from headrace.controller.services.segment_service import SegmentService
 from headrace.controller.services.stream_service import StreamService
 from headrace.model.errors import AlreadyExistsError, ConflictError, NotFoundError, SealedError, UnavailableError
+from headrace.model.external_access import Network
 from headrace.model.limits import PAGE_ITEMS_MAX
 from headrace.model.stream_cuts import END_OF_SEGMENT
 
@@ -36,7 +37,7 @@ class ControllerService:
     """The rpcs on scopes and streams. `own_address` returns the host and port at which clients reach this bridge.
 
     With `names_stores` clients are told the DNS names of stores that have a certificate, and not their addresses: they
-    check what they are told against the certificate.
+    check what they are told against the certificate. `network` is that of the clients.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class ControllerService:
         own_address: Callable[[], tuple[str, int]],
         *,
         names_stores: bool = False,
+        network: Network = Network.VPC,
     ) -> None:
         self._scopes = scopes
         self._streams = streams
@@ -55,6 +57,7 @@ class ControllerService:
         self._waits = waits
         self._own_address = own_address
         self._names_stores = names_stores
+        self._network = network
 
     def rpcs(self) -> dict[str, Rpc]:
         """The rpcs by their names on the wire."""
@@ -245,7 +248,7 @@ class ControllerService:
 
     def segment_uri(self, request: pb.SegmentId) -> pb.NodeUri:
         info = request.streamInfo
-        found = self._segments.endpoint(info.scope, info.stream, request.segmentId)
+        found = self._segments.endpoint(info.scope, info.stream, request.segmentId, self._network)
         host = (self._names_stores and found.tls_name) or found.host
         return pb.NodeUri(endpoint=host, port=found.port)
 

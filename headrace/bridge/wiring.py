@@ -87,6 +87,7 @@ class BridgeProcess:
             waits,
             lambda: (config.advertised_host, self.port),
             names_stores=config.tls.source is not None,
+            network=config.network,
         )
         queues = TransactionQueues(
             SqsRequestQueue(config.commits_queue_url, sqs_client()),

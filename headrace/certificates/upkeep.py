@@ -14,7 +14,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from headrace.certificate_names import dns_name, is_store_label
+from headrace.certificate_names import certified_names, is_store_label
 from headrace.certificates.profile import (
     authority_certificate,
     end_s,
@@ -65,14 +65,20 @@ class CertificateUpkeep:
         secrets: CertificateSecrets,
         keys: Sequence[ec.EllipticCurvePrivateKey],
         clock: Clock,
+        external_domain: str = "",
     ) -> None:
-        """Raises InvalidRequestError: there is no key."""
+        """With `external_domain` each certificate also has the name in that domain.
+
+        Raises:
+            InvalidRequestError: there is no key.
+        """
         if not keys:
             raise InvalidRequestError("certificates need at least one signing key of an authority")
         self._store = store
         self._secrets = secrets
         self._keys = keys
         self._clock = clock
+        self._external_domain = external_domain
 
     def run(self, labels: Sequence[str]) -> UpkeepReport:
         """Publish the bundle, and issue a certificate for each label that is due. A label that fails stops no other.
@@ -118,7 +124,8 @@ class CertificateUpkeep:
             secret = parse_leaf_secret(text)
             if must_renew(end_s(load_certificate(secret.certificate)), self._now_s()):
                 return "it ends soon"
-            return why_unfit(secret, [dns_name(label)], authorities.trusted, is_client=is_store_label(label))
+            names = certified_names(label, self._external_domain)
+            return why_unfit(secret, names, authorities.trusted, is_client=is_store_label(label))
         except CorruptError:
             return "there is none yet"
 
@@ -126,7 +133,7 @@ class CertificateUpkeep:
         secret = issue_leaf(
             authorities.issuer,
             authorities.issuer_key,
-            [dns_name(label)],
+            certified_names(label, self._external_domain),
             self._now_s(),
             is_client=is_store_label(label),
         )

@@ -20,6 +20,7 @@ from headrace.cli.parameters import ScopedName, seconds
 from headrace.cli.session import RETRY_S_DEFAULT, URL_DEFAULT, URL_VARIABLE, Auth, Session, SharedOptions
 from headrace.cli.standard_streams import output_failed
 from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.model.external_access import NetworkName
 
 PANEL = "Shared options, before or after the command"
 
@@ -44,6 +45,14 @@ RetryS = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+NetworkOption = Annotated[
+    NetworkName | None,
+    typer.Option(
+        help="external: reach the segment stores through the load balancer outside their network (default: "
+        "HEADRACE_NETWORK, then vpc)",
+        rich_help_panel=PANEL,
+    ),
+]
 
 Run = TypeVar("Run", bound=Callable[..., Outcome | None])
 """An action. It returns None if it has printed its output itself."""
@@ -59,10 +68,15 @@ def new_app() -> typer.Typer:
 
 
 def take_shared_options(
-    context: typer.Context, url: Url = None, auth: AuthOption = None, json: Json = None, retry_s: RetryS = None
+    context: typer.Context,
+    url: Url = None,
+    auth: AuthOption = None,
+    json: Json = None,
+    retry_s: RetryS = None,
+    network: NetworkOption = None,
 ) -> None:
     """The callback of a group: remembers the shared options that stand before the command."""
-    given = SharedOptions(url, auth, json, retry_s)
+    given = SharedOptions(url, auth, json, retry_s, network)
     context.obj = given.over(context.obj) if isinstance(context.obj, SharedOptions) else given
 
 

@@ -14,7 +14,7 @@ from typer.main import get_command, get_group
 
 from headrace import __version__
 from headrace.cli import cost, quickstart, top, trust
-from headrace.cli.actions import AuthOption, Json, RetryS, Url, new_app, take_shared_options
+from headrace.cli.actions import AuthOption, Json, NetworkOption, RetryS, Url, new_app, take_shared_options
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.old_names import with_current_names
 from headrace.cli.session import SharedOptions
@@ -154,9 +154,10 @@ def _root(
     auth: AuthOption = None,
     json: Json = None,
     retry_s: RetryS = None,
+    network: NetworkOption = None,
 ) -> None:
     """Stream storage with Pravega's semantics in your own AWS account."""
-    take_shared_options(context, url, auth, json, retry_s)
+    take_shared_options(context, url, auth, json, retry_s, network)
 
 
 def _version(wanted: bool) -> None:
@@ -202,7 +203,7 @@ def _add_command(app: typer.Typer, name: str, entry: EntryPoint) -> None:
 def _shared_arguments(shared: object) -> list[str]:
     if not isinstance(shared, SharedOptions):
         return []
-    given = (("--url", shared.url), ("--auth", shared.auth))
+    given = (("--url", shared.url), ("--auth", shared.auth), ("--network", shared.network))
     return [text for option, value in given if value is not None for text in (option, value)]
 
 

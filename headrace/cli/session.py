@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from headrace.cli.standard_streams import print_message, unreadable
 from headrace.model.errors import UnavailableError
+from headrace.model.external_access import NetworkName
 
 if TYPE_CHECKING:
     from headrace.client import Headrace
@@ -37,6 +38,7 @@ class SharedOptions:
     auth: Auth | None = None
     json: bool | None = None
     retry_s: float | None = None
+    network: NetworkName | None = None
 
     def over(self, other: SharedOptions) -> SharedOptions:
         """These options, and those of `other` that are not given here."""
@@ -62,7 +64,8 @@ class Session:
 
     @cached_property
     def client(self) -> Headrace:
-        return self._opened.enter_context(open_client(self.shared.controller_url, self.shared.auth, self.retry_s))
+        shared = self.shared
+        return self._opened.enter_context(open_client(shared.controller_url, shared.auth, self.retry_s, shared.network))
 
     @property
     def retry_s(self) -> float:
@@ -108,7 +111,7 @@ class Session:
         self._opened.__exit__(kind, error, trace)
 
 
-def open_client(url: str, auth: Auth | None, retry_s: float) -> Headrace:
+def open_client(url: str, auth: Auth | None, retry_s: float, network: NetworkName | None = None) -> Headrace:
     """Opens a client of the controller at `url`. Sends no request.
 
     Raises:
@@ -119,7 +122,7 @@ def open_client(url: str, auth: Auth | None, retry_s: float) -> Headrace:
     if retry_s == RETRY_S_DEFAULT:
         _refuse_closed_port(url)
     on_waiting = _say_waiting if sys.stderr.isatty() else None
-    return connect(url, auth=auth, retry_s=retry_s, on_waiting=on_waiting)
+    return connect(url, auth=auth, retry_s=retry_s, on_waiting=on_waiting, network=network)
 
 
 @contextmanager

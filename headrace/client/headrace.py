@@ -43,6 +43,7 @@ from headrace.client.writing.event_writer import AsyncEventWriter, WriterCore, W
 from headrace.client.writing.transactional_writer import AsyncTransactionalWriter
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import InvalidRequestError, TruncatedError
+from headrace.model.external_access import NETWORK_VARIABLE, Network, NetworkName, parse_network
 from headrace.model.stream_cuts import StreamCut
 
 URL_VARIABLE: Final = "HEADRACE_URL"
@@ -69,7 +70,9 @@ class AsyncHeadrace:
     Without `url` that is the environment variable HEADRACE_URL, and without it the local stack, as for the commands.
     `auth="aws-iam"` signs requests with AWS credentials (needs the extra `headrace[aws-auth]`). Any `httpx.Auth` is
     accepted too. `retry_s` is how long a failed request to the controller is retried, in seconds. `tls` is for clients
-    that must not trust the authorities which the controller publishes. `on_waiting(url)` is called on the event loop if
+    that must not trust the authorities which the controller publishes. `network="external"` is for clients that reach
+    the segment stores only through the load balancer of the deployment's `external_domain`; without `network` that is
+    the environment variable HEADRACE_NETWORK, and without it `"vpc"`. `on_waiting(url)` is called on the event loop if
     a request to the controller has no answer after a second.
     """
 
@@ -82,9 +85,15 @@ class AsyncHeadrace:
         transport: httpx.AsyncBaseTransport | None = None,
         tls: TlsOptions | None = None,
         on_waiting: OnWaiting | None = None,
+        network: NetworkName | None = None,
     ) -> None:
         self._api = HttpApi(
-            _controller_url(url), auth=_auth(auth), retry_s=retry_s, transport=transport, on_waiting=on_waiting
+            _controller_url(url),
+            auth=_auth(auth),
+            retry_s=retry_s,
+            transport=transport,
+            on_waiting=on_waiting,
+            network=_network(network),
         )
         self.admin = AsyncAdmin(self._api, tls)
 
@@ -321,11 +330,12 @@ class Headrace:
         transport: httpx.AsyncBaseTransport | None = None,
         tls: TlsOptions | None = None,
         on_waiting: OnWaiting | None = None,
+        network: NetworkName | None = None,
     ) -> None:
         signing = _auth(auth)
         self._thread = LoopThread()
         try:
-            self._core = self._thread.run(_make(url, signing, retry_s, transport, tls, on_waiting))
+            self._core = self._thread.run(_make(url, signing, retry_s, transport, tls, on_waiting, network))
         except BaseException:
             self._thread.close()
             raise
@@ -497,16 +507,23 @@ def connect(
     transport: httpx.AsyncBaseTransport | None = None,
     tls: TlsOptions | None = None,
     on_waiting: OnWaiting | None = None,
+    network: NetworkName | None = None,
 ) -> Headrace:
     """Returns a client of the deployment whose controller is at `url`, or HEADRACE_URL. Sends no request.
 
     See `AsyncHeadrace`.
     """
-    return Headrace(url, auth=auth, retry_s=retry_s, transport=transport, tls=tls, on_waiting=on_waiting)
+    return Headrace(
+        url, auth=auth, retry_s=retry_s, transport=transport, tls=tls, on_waiting=on_waiting, network=network
+    )
 
 
 def _controller_url(given: str | None) -> str:
     return given if given is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
+
+
+def _network(given: NetworkName | None) -> Network:
+    return parse_network(given if given is not None else os.environ.get(NETWORK_VARIABLE) or Network.VPC)
 
 
 async def _make(
@@ -516,8 +533,11 @@ async def _make(
     transport: httpx.AsyncBaseTransport | None,
     tls: TlsOptions | None,
     on_waiting: OnWaiting | None,
+    network: NetworkName | None,
 ) -> AsyncHeadrace:
-    return AsyncHeadrace(url, auth=auth, retry_s=retry_s, transport=transport, tls=tls, on_waiting=on_waiting)
+    return AsyncHeadrace(
+        url, auth=auth, retry_s=retry_s, transport=transport, tls=tls, on_waiting=on_waiting, network=network
+    )
 
 
 async def _transactional_writer(

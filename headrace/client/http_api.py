@@ -21,6 +21,7 @@ from headrace.client.ownership import Ownership, Unpicklable, keep_in_children
 from headrace.model import errors
 from headrace.model.arguments import check_argument
 from headrace.model.documents import plain_value
+from headrace.model.external_access import Network
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ _BY_CODE = errors.error_classes()
 class HttpApi(Unpicklable):
     """The controller at `url`. `retry_s` is how long a failed request is retried, in seconds.
 
+    `network` is that of the client, for requests that ask for the addresses of segment stores.
     `demands_tokens` is whether an answer said that the segment stores want delegation tokens.
     """
 
@@ -60,10 +62,12 @@ class HttpApi(Unpicklable):
         retry_s: float = 30.0,
         transport: httpx.AsyncBaseTransport | None = None,
         on_waiting: OnWaiting | None = None,
+        network: Network = Network.VPC,
     ) -> None:
         _check_url(url)
         check_argument("retry_s", retry_s, float)
         self.url = url
+        self.network = network
         self.demands_tokens = False
         self._retry_s = retry_s
         self._on_waiting = on_waiting
@@ -78,6 +82,14 @@ class HttpApi(Unpicklable):
             trust_env=url.startswith("https://"),
             verify=url.startswith("https://"),  # else the certificates would be read without a use
         )
+
+    @property
+    def network_query(self) -> dict[str, str] | None:
+        """The query of a request whose answer has addresses; None for those in the network of the stores.
+
+        A controller of a release before this one knows no other addresses, and would refuse the parameter.
+        """
+        return None if self.network is Network.VPC else {"network": self.network.value}
 
     async def request(
         self,

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_message(f"headrace console: {EXTRA_MISSING}")
         return _EXIT_USAGE
     url = chosen.url or os.environ.get(URL_VARIABLE) or URL_DEFAULT
-    server = ConsoleServer(url, auth=chosen.auth, port=chosen.port)
+    server = ConsoleServer(url, auth=chosen.auth, port=chosen.port, network=chosen.network)
     server.start()
     print(f"console of {url}, read only, until Ctrl-C:\n{server.address}", flush=True)
     if static_file("htmx.min.js") is None:
@@ -55,6 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--auth", choices=("aws-iam",), help="sign requests with AWS credentials (default: do not sign)"
+    )
+    parser.add_argument(
+        "--network",
+        choices=("vpc", "external"),
+        help="external: reach the segment stores through the load balancer outside their network (default: "
+        "HEADRACE_NETWORK, then vpc)",
     )
     parser.add_argument(
         "--port", type=port_number, default=0, metavar="PORT", help="where to listen; 0: any free port (default 0)"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli import session
 from headrace.model.errors import InvalidRequestError
+from headrace.model.external_access import NetworkName
 
 if TYPE_CHECKING:
     import uvicorn
@@ -33,9 +34,16 @@ def is_installed() -> bool:
 class ConsoleServer:
     """Serves the console of the deployment at `controller_url`. Call `start` once and `stop` once."""
 
-    def __init__(self, controller_url: str, *, auth: session.Auth | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        controller_url: str,
+        *,
+        auth: session.Auth | None = None,
+        port: int = 0,
+        network: NetworkName | None = None,
+    ) -> None:
         """Binds the port, 0 for any free one. Raises InvalidRequestError if it is taken."""
-        self._controller_url, self._auth = controller_url, auth
+        self._controller_url, self._auth, self._network = controller_url, auth, network
         self._token = secrets.token_urlsafe(24)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -87,7 +95,7 @@ class ConsoleServer:
         from headrace.console.application import create_application
         from headrace.console.console_state import ConsoleState
 
-        with session.open_client(self._controller_url, self._auth, RETRY_S) as client:
+        with session.open_client(self._controller_url, self._auth, RETRY_S, self._network) as client:
             console = ConsoleState(client, self._controller_url, SystemClock())
             closer = threading.Thread(target=self._close_idle, args=(console,), name="console-views", daemon=True)
             closer.start()

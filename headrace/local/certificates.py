@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.adapters.leaf_secrets import FILE, MODE, NAME, SECRET
-from headrace.certificate_names import dns_name, store_label
+from headrace.certificate_names import certified_names, dns_name, external_name, store_label
 from headrace.codec.certificates import TrustBundle, leaf_secret_text
 from headrace.metadata.trust import find_trust, write_trust
 from headrace.model.tls_modes import TlsMode
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "certificate.json"
 RENEW_EVERY_S: Final = 24 * 3_600.0
 
-OFF: Final = {MODE: TlsMode.OFF.value, FILE: "", SECRET: "", NAME: ""}
+EXTERNAL_DOMAIN: Final = "external.headrace.internal"
+"""Stores have names in it for clients with the network `external`."""
+
+OFF: Final = {MODE: TlsMode.OFF.value, FILE: "", SECRET: "", NAME: "", "HEADRACE_EXTERNAL_NAME": ""}
 """The variables of a store without TLS. They replace those of the user's shell."""
 
 
@@ -67,8 +70,8 @@ class LocalCertificates:
 
         now_s = self._clock.now_ms() // 1_000
         for index, directory in enumerate(self._directories):
-            authority = self._authority
-            leaf = issue_leaf(authority.certificate, authority.key, [_name(index)], now_s, is_client=True)
+            authority, names = self._authority, certified_names(store_label(index), EXTERNAL_DOMAIN)
+            leaf = issue_leaf(authority.certificate, authority.key, names, now_s, is_client=True)
             directory.mkdir(parents=True, exist_ok=True)
             fresh = directory / f"{FILE_NAME}.new"
             fresh.unlink(missing_ok=True)
@@ -97,6 +100,15 @@ class LocalCertificates:
 
         key = ec.generate_private_key(ec.SECP256R1())
         return _Authority(key, authority_certificate(key, self._clock.now_ms() // 1_000))
+
+
+def external_environment(index: int, port: int) -> dict[str, str]:
+    """The variables with which a store announces a port of loopback to clients with the network `external`."""
+    return {
+        "HEADRACE_EXTERNAL_NAME": external_name(store_label(index), EXTERNAL_DOMAIN),
+        "HEADRACE_EXTERNAL_PORTS": str(port),
+        "HEADRACE_EXTERNAL_HOST": "127.0.0.1",
+    }
 
 
 def _bundle(authority: _Authority) -> TrustBundle:

@@ -24,10 +24,11 @@ from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.system_clock import SystemClock
 from headrace.console.server import EXTRA_MISSING, ConsoleServer, is_installed
 from headrace.local.aws_emulator import READY_PREFIX
+from headrace.local.certificates import EXTERNAL_DOMAIN, LocalCertificates, external_environment
 from headrace.local.certificates import OFF as TLS_OFF
-from headrace.local.certificates import LocalCertificates
 from headrace.local.data_directory import DataDirectory, World
 from headrace.local.event_sources import QueuePoller, ScheduleTimer
+from headrace.local.external_ports import ExternalPorts
 from headrace.local.failures import EXIT_USAGE, LocalStackError
 from headrace.local.http_gateway import HttpGateway
 from headrace.local.lambda_host import LambdaHost
@@ -86,6 +87,7 @@ def state(
     data_dir: Path,
     pids: dict[str, int],
     stores: list[StoreStatus],
+    external_ports: Sequence[int] = (),
 ) -> dict[str, Any]:
     """The content of the file."""
     return {
@@ -98,6 +100,7 @@ def state(
         "bucket": resources.bucket,
         "queues": resources.queue_urls,
         "environment": dict(environment),
+        "externalPorts": list(external_ports),
         "segmentStores": [
             {
                 "id": store.store_id,
@@ -174,6 +177,7 @@ class LocalStack:
         self._bridge: GrpcBridgeProcess | None = None
         self._console: ConsoleServer | None = None
         self._certificates: LocalCertificates | None = None
+        self._external: ExternalPorts | None = None
         self._stores_stopped_well = True  # none has run
 
     def start(self) -> None:
@@ -250,8 +254,9 @@ class LocalStack:
         """The variables of functions, stores and the bridge."""
         containers = {"HEADRACE_S3_CONTAINERS": str(self.world.s3_containers)}
         audit = {audit_log.FILE: str(self._audit_file)}
+        external = {"HEADRACE_EXTERNAL_DOMAIN": EXTERNAL_DOMAIN if self._options.tls else ""}
         # Only the stores have certificates: see `_start_stores`.
-        return self.resources.environment() | containers | self._tokens.environment | TLS_OFF | audit
+        return self.resources.environment() | containers | self._tokens.environment | TLS_OFF | audit | external
 
     @property
     def _audit_file(self) -> Path:
@@ -274,14 +279,15 @@ class LocalStack:
             )
             self._certificates.start(DynamoMetadataStore(self.resources.table))
             self._parts.callback(self._certificates.stop)
-        certificates = self._certificates
+            self._external = ExternalPorts(count, lambda: [(each.host, each.port) for each in self.stores.statuses])
+            self._parts.callback(self._external.stop)
         self.stores = SegmentStoreProcesses(
             [
                 SegmentStoreProcess(
                     index,
                     count,
                     world.directory,
-                    environment | (certificates.environment(index) if certificates is not None else {}),
+                    environment | self._tls_environment(index),
                     self._clock,
                     restart=self._options.restart,
                     on_change=self._publish_state,
@@ -293,6 +299,14 @@ class LocalStack:
         self._stores_stopped_well = False
         self._parts.callback(self._stop_stores)
         self.stores.start()
+        if self._external is not None:
+            self._external.start()
+
+    def _tls_environment(self, index: int) -> dict[str, str]:
+        """The variables of a store with a certificate; empty without TLS."""
+        if self._certificates is None or self._external is None:
+            return {}
+        return self._certificates.environment(index) | external_environment(index, self._external.ports[index])
 
     def _stop_stores(self) -> None:
         self._stores_stopped_well = self.stores.stop(STOP_PATIENCE_S if self._aws.is_running else NO_AWS_PATIENCE_S)
@@ -335,7 +349,7 @@ class LocalStack:
             self._say(f"note: {EXTRA_MISSING}")
             return
         try:
-            self._console = ConsoleServer(self.gateway.url, port=port)
+            self._console = ConsoleServer(self.gateway.url, port=port, network="vpc")
         except InvalidRequestError as error:
             raise LocalStackError(
                 f"cannot serve the console: {error.message}; choose another port with --console-port, or "
@@ -389,7 +403,13 @@ class LocalStack:
             if self._bridge is not None:
                 pids["grpc"], endpoints["grpc"] = self._bridge.pid, self._bridge.url
             found = state(
-                endpoints, self.resources, self._environment(), self.world.directory, pids, self.stores.statuses
+                endpoints,
+                self.resources,
+                self._environment(),
+                self.world.directory,
+                pids,
+                self.stores.statuses,
+                () if self._external is None else self._external.ports,
             )
             self._state_file.write(found)
 
@@ -404,6 +424,9 @@ class LocalStack:
             self._say(f"{store.store_id:<9} {store.host}:{store.port} pid {store.pid}")
         self._say(f"tokens    {self._tokens.line}")
         self._say(f"tls       {'off' if self._certificates is None else 'required (`headrace trust` prints the CA)'}")
+        if self._external is not None:
+            ports = ", ".join(map(str, self._external.ports))
+            self._say(f"external  {ports} (ports of loopback for clients with --network external)")
         self._say(f"audit     {self._audit_file}")
         if self._bridge is not None and self._tokens.note:
             self._say(self._tokens.note)

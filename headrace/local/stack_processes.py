@@ -158,6 +158,7 @@ class GrpcBridgeProcess:
                 "HEADRACE_GRPC_LISTEN_HOST": LOOPBACK,
                 "HEADRACE_GRPC_LISTEN_PORT": str(port),
                 "HEADRACE_STOP_DEADLINE_S": str(BRIDGE_STOP_DEADLINE_S),
+                "HEADRACE_NETWORK": "vpc",
             },
             log_file,
         )

@@ -20,7 +20,8 @@ from headrace.model.cluster import (
 )
 from headrace.model.container_logs import REPLICA_ID_BYTES
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, SnapshotPointer
-from headrace.model.errors import IllegalStateError
+from headrace.model.errors import IllegalStateError, InvalidRequestError
+from headrace.model.external_access import ExternalAddress
 from headrace.model.record_fields import record_field
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
@@ -277,6 +278,7 @@ def _lease(body: Body) -> StoreLease:
         volume_gone=_flag(body.get("volume_gone", False)),
         replica_protocol=_versions(body["replica_protocol"]) if "replica_protocol" in body else FIRST_PROTOCOL,
         tls_name=_text(body.get("tls_name", "")),
+        external=_external(body["external"]) if "external" in body else None,
     )
 
 
@@ -294,8 +296,25 @@ def _added_fields(lease: StoreLease) -> dict[str, Any]:
         "volume_gone": lease.volume_gone,
         "replica_protocol": _protocol_field(lease.replica_protocol),
         "tls_name": lease.tls_name,
+        "external": _external_field(lease.external),
     }
     return {name: value for name, value in fields.items() if value}
+
+
+def _external_field(address: ExternalAddress | None) -> dict[str, Any] | None:
+    if address is None:
+        return None
+    return {"name": address.name, "port": address.port, **({"host": address.host} if address.host else {})}
+
+
+def _external(value: Any) -> ExternalAddress:
+    """Raises ValueError, as the functions below."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{value!r} is not an address")
+    try:
+        return ExternalAddress(_text(value["name"]), _number(value["port"], PORT_MAX), _text(value.get("host", "")))
+    except InvalidRequestError as error:
+        raise ValueError(error.message) from error
 
 
 def _protocol_field(versions: ProtocolVersions) -> list[int] | None:
@@ -356,6 +375,34 @@ class ContainerState:
     pointer: SnapshotPointer | None
     hold: ContainerHold | None
     pointer_version: int | None = None
+
+
+# The ports outside that store processes have taken. A port belongs to the store that its record names, while the lease
+# of that store lasts.
+
+
+def external_port_key(port: int) -> Key:
+    return Key(CLUSTER_PARTITION, f"external/{port:05d}")
+
+
+def external_port_body(store_id: str) -> dict[str, Any]:
+    return versioned(store=store_id)
+
+
+def decode_external_port(body: Body) -> str:
+    """The store that has taken the port."""
+    return decoded("external port", body, lambda found: _text(found["store"]))
+
+
+def find_external_addresses(store: MetadataStore, store_ids: Iterable[str]) -> dict[str, ExternalAddress]:
+    """The addresses outside of those of the stores that have one; one batch read for each hundred stores."""
+    wanted = sorted(set(store_ids))
+    found: dict[str, ExternalAddress] = {}
+    for start in range(0, len(wanted), READS_PER_BATCH_MAX):
+        for record in store.get_many([lease_key(each) for each in wanted[start : start + READS_PER_BATCH_MAX]]):
+            if record is not None and (lease := decode_store_lease(record.body)).external is not None:
+                found[lease.store_id] = lease.external
+    return found
 
 
 class ClusterRecords:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headrace.model.errors import InvalidRequestError
+from headrace.model.external_access import ExternalAddress
 
 # The versions of the protocol between replicas that a store speaks.
 #
@@ -167,6 +168,9 @@ class StoreLease:
 
     tls_name: str = ""
     """The name in the store's certificate, which clients and other stores verify; "" if they connect without TLS."""
+
+    external: ExternalAddress | None = None
+    """Where clients outside the network of the stores connect; None: nowhere."""
 
     @property
     def has_ended(self) -> bool:

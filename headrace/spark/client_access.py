@@ -177,7 +177,9 @@ class ClientStreams:
     """See `Streams`."""
 
     def __init__(self, options: ReadOptions, links: bool) -> None:
-        self._client = Headrace(options.controller, auth=options.auth, retry_s=options.patience_s)
+        self._client = Headrace(
+            options.controller, auth=options.auth, retry_s=options.patience_s, network=options.network
+        )
         self._on_truncation = options.on_truncation
         self._patience_s = options.patience_s
         self._ships_tokens = links

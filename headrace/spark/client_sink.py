@@ -75,4 +75,6 @@ class ClientSink:
 
 def open_sink(options: WriteOptions) -> ClientSink:
     """The streams of the options' scope, on the client of this process."""
-    return ClientSink(shared_client(options.controller, options.auth, options.patience_s), options.scope)
+    return ClientSink(
+        shared_client(options.controller, options.auth, options.patience_s, options.network), options.scope
+    )

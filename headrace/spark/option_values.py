@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from headrace.model.errors import InvalidRequestError
+from headrace.model.external_access import NETWORK_VARIABLE, NetworkName
 
 DIGITS_MAX = 20
 """Of a number; those of 64 bits have no more."""
@@ -60,6 +62,13 @@ def one_of(options: Mapping[str, str], name: str, allowed: tuple[str, ...], defa
     if value.lower() not in allowed:
         raise invalid_option(name, f"{value!r} is none of {', '.join(allowed)}")
     return value.lower()
+
+
+def network_name(options: Mapping[str, str]) -> NetworkName | None:
+    """The network of driver and executors. Without the option that of the driver's environment; None: neither says."""
+    of_driver = {"network": value} if (value := os.environ.get(NETWORK_VARIABLE)) else {}
+    found: NetworkName | None = one_of({**of_driver, **options}, "network", get_args(NetworkName), None)
+    return found
 
 
 def yes_or_no(options: Mapping[str, str], name: str, default: bool) -> bool:

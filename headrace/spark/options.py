@@ -18,6 +18,7 @@ from headrace.client.ranges.range_bytes import HistorySource
 from headrace.codec.places import is_time_without_date, parse_time
 from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.model.errors import InvalidRequestError
+from headrace.model.external_access import NetworkName
 from headrace.model.limits import EVENT_TIME_MS_MIN
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.spark.event_schemas import EventType, Field, ScalarType, StructType, parse_event_schema, quoted_name
@@ -25,6 +26,7 @@ from headrace.spark.option_values import (
     check_known,
     controller_url,
     invalid_option,
+    network_name,
     one_of,
     required,
     whole_number,
@@ -78,6 +80,7 @@ _OWN = frozenset(
         "filter_pushdown",
         "idle_poll_ms",
         "max_partition_bytes",
+        "network",
         "on_bad_record",
         "on_truncation",
         "parallelism",
@@ -149,6 +152,7 @@ class ReadOptions:
     records: RecordFormat | None
     idle_poll_ms: int
     max_partition_bytes: int
+    network: NetworkName | None
     on_truncation: OnTruncation
     parallelism: int | None
     patience_s: int
@@ -219,6 +223,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         filter_pushdown=yes_or_no(options, "filter_pushdown", False) if "filter_pushdown" in options else None,
         idle_poll_ms=whole_number(options, "idle_poll_ms") or IDLE_POLL_MS_DEFAULT,
         max_partition_bytes=whole_number(options, "max_partition_bytes") or PARTITION_BYTES_MAX_DEFAULT,
+        network=network_name(options),
         on_truncation=one_of(options, "on_truncation", get_args(OnTruncation), "fail"),
         parallelism=whole_number(options, "parallelism"),
         patience_s=whole_number(options, "patience_s") or PATIENCE_S_DEFAULT,

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from headrace.client.headrace import Headrace
 from headrace.client.synchronous.synchronous_transactions import TransactionalWriter
+from headrace.model.external_access import NetworkName
 
 # Spark's Python workers collect garbage after each task, and walk all objects of all imported modules to find none.
 #
@@ -69,15 +70,17 @@ class SharedClient:
 
 
 _lock = threading.Lock()
-_clients: dict[tuple[int, str, str | None, float], SharedClient] = {}
+_clients: dict[tuple[int, str, str | None, float, str | None], SharedClient] = {}
 
 
-def shared_client(controller: str, auth: Literal["aws-iam"] | None, retry_s: float) -> SharedClient:
+def shared_client(
+    controller: str, auth: Literal["aws-iam"] | None, retry_s: float, network: NetworkName | None = None
+) -> SharedClient:
     """The client of this process for a controller. It is never closed; its thread ends with the process."""
-    key = (os.getpid(), controller, auth, retry_s)
+    key = (os.getpid(), controller, auth, retry_s, network)
     with _lock:
         found = _clients.get(key)
         if found is None:
-            found = _clients[key] = SharedClient(Headrace(controller, auth=auth, retry_s=retry_s))
+            found = _clients[key] = SharedClient(Headrace(controller, auth=auth, retry_s=retry_s, network=network))
             exempt_imports()
         return found

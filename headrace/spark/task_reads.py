@@ -147,7 +147,8 @@ class WorkerReads:
         )
 
     def _client(self) -> Headrace:
-        return shared_client(self._options.controller, self._options.auth, self._options.patience_s).client
+        options = self._options
+        return shared_client(options.controller, options.auth, options.patience_s, options.network).client
 
 
 _reads: dict[tuple[object, ...], WorkerReads] = {}

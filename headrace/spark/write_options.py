@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from headrace.model.commit_sets import EPOCH_MAX, SET_STREAMS_MAX
 from headrace.model.errors import InvalidRequestError
+from headrace.model.external_access import NetworkName
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 from headrace.model.transactions import LEASE_MS_MAX, LEASE_MS_MIN
@@ -21,6 +22,7 @@ from headrace.spark.option_values import (
     check_known,
     controller_url,
     invalid_option,
+    network_name,
     one_of,
     required,
     whole_number,
@@ -50,6 +52,7 @@ _OWN: Final = frozenset(
         "default_segment_target_rate_bytes_per_sec",
         "default_segment_target_rate_events_per_sec",
         "exactly_once",
+        "network",
         "patience_s",
         "read_after_write_consistency",
         "scope",
@@ -88,6 +91,7 @@ class WriteOptions:
     stream: str
     streams: tuple[str, ...]
     auth: Literal["aws-iam"] | None
+    network: NetworkName | None
     patience_s: int
     exactly_once: bool
     read_after_write: bool
@@ -120,6 +124,7 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         stream=stream,
         streams=_streams(options.get("streams"), stream),
         auth=one_of(options, "auth", ("aws-iam",), None),
+        network=network_name(options),
         patience_s=whole_number(options, "patience_s") or PATIENCE_S_DEFAULT,
         exactly_once=yes_or_no(options, "exactly_once", True),
         read_after_write=yes_or_no(options, "read_after_write_consistency", True),

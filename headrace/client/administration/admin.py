@@ -409,7 +409,8 @@ class AsyncAdmin:
 
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         """Returns the address of the segment's store. Retries for a while if no store owns the container now."""
-        answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/endpoint")
+        path = f"{_path(scope, stream)}/segments/{segment_id}/endpoint"
+        answer = await self._api.request("GET", path, query=self._api.network_query)
         return parsed(SegmentEndpoint.from_json, answer)
 
     async def stream_cut(self, scope: str, stream: str, *, at: AnyEnd = "latest") -> StreamCut:
@@ -475,7 +476,8 @@ class AsyncAdmin:
     ) -> tuple[RangePlan, ...]:
         """Splits ranges into pieces, with links to their bytes in S3 and the addresses of their stores."""
         body = RangePlansRequest(tuple(ranges), links).to_json()
-        answer = await self._api.request("POST", f"{_path(scope, stream)}/range-plans", body=body)
+        path, query = f"{_path(scope, stream)}/range-plans", self._api.network_query
+        answer = await self._api.request("POST", path, body=body, query=query)
         return parsed(RangePlans.from_json, answer).plans
 
     async def _cut_problem(

@@ -133,7 +133,7 @@ class AsyncReaderGroupsAdmin:
         """Returns the address of the store of a segment of the group's state, by default of the present one."""
         wanted = await self.state_segment(scope, group) if segment_id is None else segment_id
         path = f"{_state_stream(scope, group)}/segments/{wanted}/endpoint"
-        return parsed(SegmentEndpoint.from_json, await self._api.request("GET", path))
+        return parsed(SegmentEndpoint.from_json, await self._api.request("GET", path, query=self._api.network_query))
 
     async def _settled(self, view: ReaderGroupView, *, wait: bool) -> ReaderGroupView:
         if not wait or view.state not in _PASSING:

@@ -66,7 +66,8 @@ class AsyncTablesAdmin:
 
     async def endpoint(self, scope: str, table: str, segment_id: int) -> SegmentEndpoint:
         """Returns the address of the segment's store. Retries for a while if no store owns the container now."""
-        answer = await self._api.request("GET", f"{_path(scope, table)}/segments/{segment_id}/endpoint")
+        path = f"{_path(scope, table)}/segments/{segment_id}/endpoint"
+        answer = await self._api.request("GET", path, query=self._api.network_query)
         return parsed(SegmentEndpoint.from_json, answer)
 
     async def delete(self, scope: str, table: str, *, wait: bool = True) -> None:

@@ -53,7 +53,8 @@ class AsyncWatermarksAdmin:
     async def mark_segment_endpoint(self, scope: str, stream: str) -> SegmentEndpoint:
         """Returns the address of the store of the stream's mark segment."""
         path = f"/v1/scopes/{check_scope_name(scope)}/streams/{mark_stream_name(check_stream_name(stream))}"
-        return parsed(SegmentEndpoint.from_json, await self._api.request("GET", f"{path}/segments/0/endpoint"))
+        answer = await self._api.request("GET", f"{path}/segments/0/endpoint", query=self._api.network_query)
+        return parsed(SegmentEndpoint.from_json, answer)
 
 
 def _stream_path(scope: str, stream: str) -> str:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from headrace.api.plans import Chunk, PlannedPiece, RangePlan, RangePlans, RangeToPlan
 from headrace.api.segments import SegmentEndpoint
+from headrace.controller.services.endpoints import endpoints_in
 from headrace.controller.services.history import ChunkRuns, StoredRuns, linked_chunk
 from headrace.controller.services.segment_service import created_stream
 from headrace.controller.services.stream_ends import SegmentStarts, StreamEnds
@@ -16,6 +17,7 @@ from headrace.metadata.placed_cuts import check_incarnation
 from headrace.metadata.stream_records import StreamRecords
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
+from headrace.model.external_access import Network
 from headrace.model.limits import (
     LINK_BYTES_PER_PLAN_MAX,
     LINKS_PER_PLAN_MAX,
@@ -71,8 +73,16 @@ class RangePlanService:
         self._workers = workers
         self._layout = ContainerLayout(container_count, s3_containers)
 
-    def plan(self, scope: str, stream: str, ranges: Sequence[RangeToPlan], *, links: bool = True) -> RangePlans:
-        """The plans of the ranges, in their order; without `links` no piece has any.
+    def plan(
+        self,
+        scope: str,
+        stream: str,
+        ranges: Sequence[RangeToPlan],
+        *,
+        links: bool = True,
+        network: Network = Network.VPC,
+    ) -> RangePlans:
+        """The plans of the ranges, in their order; without `links` no piece has any. `network` is that of the reader.
 
         Raises:
             NotFoundError: there is no such stream, or it never had one of the segments.
@@ -86,7 +96,7 @@ class RangePlanService:
         found = created_stream(stored.stream)
         self._check_readable(found, truncation, ranges)
         pieces = self._pieces(found, ranges)
-        endpoints = self._endpoints(found, ranges)
+        endpoints = self._endpoints(found, ranges, network)
         planned = (
             self._linked(found, ranges, pieces) if links else [[PlannedPiece(*each) for each in of] for of in pieces]
         )
@@ -162,21 +172,16 @@ class RangePlanService:
             for span in ranges
         ]
 
-    def _endpoints(self, stream: Stream, ranges: Sequence[RangeToPlan]) -> dict[int, SegmentEndpoint]:
+    def _endpoints(self, stream: Stream, ranges: Sequence[RangeToPlan], network: Network) -> dict[int, SegmentEndpoint]:
         """The endpoints by segment id; segments whose container no store has claimed are left out."""
         containers = {
             span.segment_id: self._layout.container_of_segment(segment_name(stream.scope, stream.name, span.segment_id))
             for span in ranges
         }
-        claims = find_claims(self._store, containers.values())
-        endpoints: dict[int, SegmentEndpoint] = {}
-        for identifier, container in containers.items():
-            if container in claims:
-                claim, epoch = claims[container]
-                endpoints[identifier] = SegmentEndpoint(
-                    claim.host, claim.port, claim.zone, container, epoch, claim.tls_name
-                )
-        return endpoints
+        endpoints = endpoints_in(network, self._store, find_claims(self._store, containers.values()))
+        return {
+            identifier: endpoints[container] for identifier, container in containers.items() if container in endpoints
+        }
 
     def _linked(
         self, stream: Stream, ranges: Sequence[RangeToPlan], pieces: Sequence[Sequence[tuple[int, int]]]

@@ -26,6 +26,7 @@ from headrace.api.segments import (
 )
 from headrace.api.trust import TrustView
 from headrace.controller.acceptance import Acceptance
+from headrace.controller.services.endpoints import endpoints_in
 from headrace.controller.services.segment_lineage import SegmentLineage, moved_to_head
 from headrace.controller.services.stream_ends import StreamEnds, WrittenCuts
 from headrace.metadata.cluster_records import find_claim
@@ -35,6 +36,7 @@ from headrace.metadata.trust import find_trust
 from headrace.model import segments
 from headrace.model.epochs import Epoch
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
+from headrace.model.external_access import Network
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.names import check_segment_name_part, segment_name, stream_of_mark_stream
@@ -211,11 +213,13 @@ class SegmentService:
         before = self._history.epoch(found, segment.epoch).predecessors_of(segment)
         return tuple(SegmentView.of(each, _name(found, each)) for each in segments_left(before, truncation))
 
-    def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
+    def endpoint(self, scope: str, stream: str, segment_id: int, network: Network = Network.VPC) -> SegmentEndpoint:
         """The segment store that serves a segment; any valid id has an answer, because the stream is not read.
 
+        `network` is that of the client.
+
         Raises:
-            UnavailableError: no segment store has claimed the container yet.
+            UnavailableError: no segment store has claimed the container yet, or it has no address in the network yet.
         """
         segments.segment_id(segment_epoch(segment_id), segment_number(segment_id))  # Rejects an invalid id.
         scope, stream = check_segment_name_part("scope", scope), check_segment_name_part("stream", stream)
@@ -227,20 +231,27 @@ class SegmentService:
                 f"no segment store has claimed container {container} of segment {name} yet",
                 details={"container": container},
             )
-        claim, epoch = found
-        return SegmentEndpoint(claim.host, claim.port, claim.zone, container, epoch, claim.tls_name)
+        endpoint = endpoints_in(network, self._store, {container: found}).get(container)
+        if endpoint is None:
+            raise UnavailableError(
+                f"the store of container {container} has no address outside its network yet",
+                details={"container": container},
+            )
+        return endpoint
 
     def trust(self) -> TrustView:
         """The authorities that clients of the segment stores trust; none in a deployment without TLS."""
         stored = find_trust(self._store)
         return TrustView(() if stored is None else stored.bundle.certificates)
 
-    def endpoint_of_known(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
+    def endpoint_of_known(
+        self, scope: str, stream: str, segment_id: int, network: Network = Network.VPC
+    ) -> SegmentEndpoint:
         """As `endpoint`, for a segment that the stream has or had; the mark segment of a stream is one, too.
 
         Raises:
             NotFoundError: there is no such stream, or it never had the segment.
-            UnavailableError: no segment store has claimed the container yet.
+            UnavailableError: as `endpoint`.
         """
         marked = stream_of_mark_stream(stream)
         found = self._records.get(scope, marked or stream).stream
@@ -248,7 +259,7 @@ class SegmentService:
             self._segment(found, segment_id)
         elif segment_id != 0:
             raise _no_such_segment(found, segment_id)
-        return self.endpoint(scope, stream, segment_id)
+        return self.endpoint(scope, stream, segment_id, network)
 
     def stream_cut(self, scope: str, stream: str, at: Literal["head", "tail"]) -> StreamCut:
         """The stream cut at the head or the tail of the stream."""
