@@ -10,8 +10,11 @@ from stream_world import segment
 from headrace import topology
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge.service import ControllerService
-from headrace.metadata.cluster_records import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort, write_lease
+from headrace.model.cluster import StoreLease
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
+from headrace.model.errors import UnavailableError
+from headrace.model.external_access import ExternalAddress, Network
 from headrace.model.names import container_of_segment
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.ports.metadata_store import Create, Key, Replace
@@ -197,6 +200,29 @@ def test_with_tls_clients_are_told_the_name_of_a_store(bridge: Bridge, names_sto
     )
     asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope="s", stream="t"), segmentId=0)
     assert service.segment_uri(asked) == pb.NodeUri(endpoint=told, port=1234)
+
+
+def test_clients_outside_are_told_the_external_address(bridge: Bridge):
+    world = bridge.world
+    claim = ContainerClaim("store-0", "host-a", 1234, "z", tls_name="store-0.headrace.internal")
+    container = container_of_segment("s/t/0.#epoch.0", topology.CONTAINER_COUNT)
+    world.bare_store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)))
+    service = ControllerService(
+        world.scopes,
+        world.streams,
+        world.segments,
+        bridge.waits,
+        lambda: ("b", 1),
+        names_stores=True,
+        network=Network.EXTERNAL,
+    )
+    asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope="s", stream="t"), segmentId=0)
+    with pytest.raises(UnavailableError):  # a store of the release before says nothing of the network outside
+        service.segment_uri(asked)
+    outside = ExternalAddress("store-0.streams.example.com", 12346)
+    lease = StoreLease("store-0", "host-a", 1234, "z", 100, "disk", "", 60, external=outside)
+    world.bare_store.write(write_lease(lease, None))
+    assert service.segment_uri(asked) == pb.NodeUri(endpoint="store-0.streams.example.com", port=12346)
 
 
 def test_names_that_no_segment_can_have_have_no_endpoint(bridge: Bridge):

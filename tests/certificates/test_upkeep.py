@@ -7,9 +7,11 @@ import json
 
 import pytest
 from certificate_world import LABELS, CertificateWorld, Interrupted
+from cryptography import x509
 
+from headrace.certificates.profile import load_certificate
 from headrace.certificates.upkeep import PUBLISH_ATTEMPTS_MAX, CertificateUpkeep
-from headrace.codec.certificates import TrustBundle
+from headrace.codec.certificates import TrustBundle, parse_leaf_secret
 from headrace.metadata.trust import find_trust, trust_key, write_trust
 from headrace.model.certificate_authorities import ENDS_SOON_S
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, InvalidRequestError
@@ -53,6 +55,16 @@ def test_a_secret_of_another_label_is_replaced(world: CertificateWorld):
     world.upkeep().run(LABELS)
     world.secrets.texts["store-1"] = world.secrets.texts["store-0"]
     assert dict(world.upkeep().run(LABELS).issued) == {"store-1": "its names are not those of now"}
+
+
+def test_an_external_domain_adds_a_name(world: CertificateWorld):
+    world.upkeep().run(LABELS)
+    outside = CertificateUpkeep(world.store, world.secrets, world.keys, world.clock, "streams.example.com")
+    assert dict(outside.run(LABELS).issued) == dict.fromkeys(LABELS, "its names are not those of now")
+    assert outside.run(LABELS).issued == {}
+    leaf = load_certificate(parse_leaf_secret(world.secrets.texts["store-1"]).certificate)
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["store-1.headrace.internal", "store-1.streams.example.com"]
 
 
 def other_algorithm(pem: str, oid: str) -> str:

@@ -8,10 +8,12 @@ from functions_in_memory import Call, FunctionWorld
 from functions import wiring
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.codec.certificates import TrustBundle
-from headrace.metadata.cluster_records import claim_body, claim_sort
+from headrace.metadata.cluster_records import claim_body, claim_sort, write_lease
 from headrace.metadata.trust import write_trust
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
+from headrace.model.cluster import StoreLease
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
+from headrace.model.external_access import ExternalAddress
 from headrace.ports.chunk_storage import ChunkLink
 from headrace.ports.metadata_store import Create, Key
 from headrace.ports.segment_stores import SegmentScaleRate
@@ -93,6 +95,41 @@ def test_stream_cuts_and_what_lies_between(call: Call, scaled_stream: str):
     assert ranges == {0: (0, 10), 1: (0, 20), NEW_LOW: (0, 0), NEW_HIGH: (0, 0)}
     assert between["segments"][0]["successors"] == [NEW_LOW, NEW_HIGH]
     assert call("POST", f"{scaled_stream}/segments/between", {"from": None, "to": None}).body == between
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deployment with an external domain."""
+    monkeypatch.setenv("HEADRACE_EXTERNAL_DOMAIN", "streams.example.com")
+
+
+def claim_all(world: FunctionWorld) -> None:
+    claim = ContainerClaim("store-0", "10.0.0.1", 1234, "z", tls_name="store-0.headrace.internal")
+    keys = [Key(CLUSTER_PARTITION, claim_sort(each)) for each in range(CONTAINER_COUNT)]
+    world.store.write(*(Create(key, claim_body(claim)) for key in keys))
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_client_outside_gets_the_external_address(call: Call, world: FunctionWorld, active_stream: str):
+    claim_all(world)
+    early = call("GET", f"{active_stream}/segments/0/endpoint", network="external")
+    assert (early.status, early.body["error"]["retry"]) == (503, "later")
+    address = ExternalAddress("store-0.streams.example.com", 12346)
+    lease = StoreLease("store-0", "10.0.0.1", 1234, "z", 100, "disk", "", 60, external=address)
+    world.store.write(write_lease(lease, None))
+    found = call("GET", f"{active_stream}/segments/0/endpoint", network="external").body
+    assert (found["host"], found["port"], found["tlsName"]) == (address.name, 12346, address.name)
+    within = call("GET", f"{active_stream}/segments/0/endpoint", network="vpc").body
+    assert within == call("GET", f"{active_stream}/segments/0/endpoint").body
+    assert (within["host"], within["port"], within["tlsName"]) == ("10.0.0.1", 1234, "store-0.headrace.internal")
+
+
+def test_without_external_addresses_the_network_is_refused(call: Call, world: FunctionWorld, active_stream: str):
+    claim_all(world)
+    refused = call("GET", f"{active_stream}/segments/0/endpoint", network="external")
+    assert (refused.status, refused.body["error"]["code"]) == (400, "no_external_network")
+    unknown = call("GET", f"{active_stream}/segments/0/endpoint", network="moon")
+    assert unknown.status == 400
 
 
 def test_the_endpoint_of_a_segment(call: Call, world: FunctionWorld, active_stream: str):

@@ -23,8 +23,10 @@ from headrace.metadata.cluster_records import (
     container_map_body,
     decode_claim,
     decode_container_map,
+    decode_external_port,
     decode_snapshot_pointer,
     decode_store_lease,
+    external_port_body,
     find_claim,
     find_claims,
     lease_key,
@@ -43,6 +45,7 @@ from headrace.model.cluster import (
 )
 from headrace.model.containers import ContainerClaim, SnapshotPointer
 from headrace.model.errors import CorruptError
+from headrace.model.external_access import ExternalAddress
 from headrace.ports.metadata_store import Check, Key, Record
 
 CONTAINER_MAP = ContainerMap({0: "store-0", 1: "store-1", 2: "store-0"}, {1: 7})
@@ -183,6 +186,7 @@ REPLICATING = replace(
     volume_gone=True,
     replica_protocol=ProtocolVersions(2, 3),
     tls_name="store-0.headrace.internal",
+    external=ExternalAddress("store-0.streams.example.com", 12346),
 )
 REPLICATION_FIELDS = {
     "replica": "0a" * 16,
@@ -195,6 +199,7 @@ REPLICATION_FIELDS = {
     "volume_gone": True,
     "replica_protocol": [2, 3],
     "tls_name": "store-0.headrace.internal",
+    "external": {"name": "store-0.streams.example.com", "port": 12346},
 }
 
 
@@ -241,6 +246,13 @@ def test_a_lease_without_a_replica_replicates_nothing():
         {"replica_protocol": 1},
         {"tls_name": 1},
         {"replica_protocol": None},
+        {"external": None},
+        {"external": ["store-0.streams.example.com", 12346]},
+        {"external": {"name": "store-0.streams.example.com"}},
+        {"external": {"name": "not a name", "port": 12346}},
+        {"external": {"name": "store-0.streams.example.com", "port": 0}},
+        {"external": {"name": "store-0.streams.example.com", "port": 65_536}},
+        {"external": {"name": "store-0.streams.example.com", "port": 12346, "host": 1}},
     ],
 )
 def test_invalid_replication_fields_are_refused(change: dict[str, Any]):
@@ -253,6 +265,18 @@ def test_a_lease_without_versions_speaks_the_first_one():
     found = decode_store_lease({**STORE_LEASE_GOLDEN, **fields})
     assert found.replica_protocol == FIRST_PROTOCOL == ProtocolVersions(1, 1)
     assert "replica_protocol" not in store_lease_body(found)
+
+
+def test_an_address_outside_may_have_a_host():
+    outside = ExternalAddress("store-0.external.headrace.internal", 40_000, "127.0.0.1")
+    body = store_lease_body(replace(LEASE, external=outside))
+    assert body["external"] == {"name": outside.name, "port": 40_000, "host": "127.0.0.1"}
+    assert decode_store_lease(body).external == outside
+    assert (outside.reached_at, ExternalAddress("a.b", 1).reached_at) == ("127.0.0.1", "a.b")
+
+
+class TestExternalPort(GoldenRecords):
+    shapes = {"external port": ("store-0", external_port_body, decode_external_port, {"format": 1, "store": "store-0"})}
 
 
 def test_key_of_store_lease():
