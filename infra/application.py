@@ -5,6 +5,7 @@ from __future__ import annotations
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
+from infra.constructs.deployed_resources import STORES_STACK_NAME
 from infra.constructs.encryption_at_rest import encrypt_stack
 from infra.constructs.segment_store_zone import APPLICATION, APPLICATION_TAG
 from infra.settings import KMS_KEY_CREATED, Settings
@@ -14,6 +15,7 @@ from infra.stacks.chunks import ChunksStack
 from infra.stacks.controller_api import ControllerApiStack
 from infra.stacks.dashboard import DashboardStack
 from infra.stacks.encryption_key import EncryptionKeyStack
+from infra.stacks.external_access import ExternalAccessStack
 from infra.stacks.grpc_bridge import GrpcBridgeStack
 from infra.stacks.metadata import MetadataStack
 from infra.stacks.network import NetworkStack
@@ -36,7 +38,7 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
     network = NetworkStack(app, "HeadraceNetwork", settings)
     api = ControllerApiStack(app, "HeadraceControllerApi", settings, network.network)
     processors = ProcessorsStack(app, "HeadraceProcessors", settings, network.network)
-    stores = SegmentStoresStack(app, "HeadraceSegmentStores", settings, network.network)
+    stores = SegmentStoresStack(app, STORES_STACK_NAME, settings, network.network)
     # The stacks of data are deployed first, so that they are destroyed last: they are protected, and `cdk destroy` ends
     # at the first stack that refuses. All stacks that cost money without use must be deleted before that.
     for transient in (queues, network):
@@ -67,6 +69,11 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
             certificates.add_stack_dependency(before)
         # Each store has a certificate before it must show one.
         stores.add_stack_dependency(certificates)
+        external = _external_access(app, settings, network, observability)
+        if external is not None:
+            external.add_stack_dependency(certificates)
+            # Stores announce addresses that exist.
+            stores.add_stack_dependency(external)
         if settings.grpc_bridge:
             bridge = GrpcBridgeStack(app, "HeadraceGrpcBridge", settings, network.network)
             # The stack of the stores has the cluster, and that of the processors copies audit lines.
@@ -82,6 +89,18 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
         _encrypt_all(app, settings)
     cdk.Tags.of(app).add(APPLICATION_TAG, APPLICATION)
     judge_if_asked(app, settings)
+
+
+def _external_access(
+    app: cdk.App, settings: Settings, network: NetworkStack, observability: ObservabilityStack
+) -> ExternalAccessStack | None:
+    """The stack for clients outside the network; None if there are none."""
+    if settings.external_domain is None:
+        return None
+    external = ExternalAccessStack(app, "HeadraceExternal", settings, network.network)
+    external.add_stack_dependency(network)
+    external.add_stack_dependency(observability)
+    return external
 
 
 def _encrypt_all(app: cdk.App, settings: Settings) -> None:

@@ -15,8 +15,10 @@ from dataclasses import dataclass, fields
 from constructs import Node
 
 from headrace import topology
-from headrace.certificate_names import certificate_labels
+from headrace.certificate_names import DOMAIN, certificate_labels
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
+from headrace.model.tls_modes import is_tls_name
+from headrace.topology.external_access import EXTERNAL_ACCESS
 
 DEFAULT_VPC_CIDR = "10.73.0.0/16"
 VPC_PREFIX_BITS_MAX = 20
@@ -63,6 +65,9 @@ _KMS_KEY = re.compile(
     r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|mrk-[0-9a-f]{32})", re.ASCII
 )
 """The second form is that of a multi-Region key."""
+EXTERNAL_SCHEMES = ("internet-facing", "internal")
+_HOSTED_ZONE = re.compile(r"Z[0-9A-Z]{1,31}", re.ASCII)
+_RESTORE_ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]{1,512}", re.ASCII)
 _CA_KEY = re.compile(r"[1-9][0-9]?")
 
 
@@ -85,6 +90,10 @@ class Settings:
     certificates, and whether they also accept connections without TLS. `ca_keys` numbers the keys of certification
     authorities, from the oldest to the newest. `grpc_bridge` adds the bridge for Pravega's clients, which needs TLS.
     `kms_key` is the ARN of a customer managed key that encrypts all data, or "create"; None: AWS's own keys.
+    `external_domain` makes stores and bridge reachable from outside the VPC, by names in this domain, which the hosted
+    zone `external_zone_id` of Route 53 gets. `external_from` are the networks that may connect. `external_scheme` is
+    "internal" for clients that come through a VPN or another VPC. `restore_role` is a role that may change and delete
+    chunks, in addition to the stores.
     `nag` checks the templates with cdk-nag, which takes most of the time of a synth.
     """
 
@@ -111,6 +120,11 @@ class Settings:
     ca_keys: tuple[int, ...] = (1,)
     grpc_bridge: bool = False
     kms_key: str | None = None
+    external_domain: str | None = None
+    external_zone_id: str | None = None
+    external_from: tuple[str, ...] = ()
+    external_scheme: str = EXTERNAL_SCHEMES[0]
+    restore_role: str | None = None
     nag: bool = False
 
     def __post_init__(self) -> None:
@@ -152,6 +166,7 @@ class Settings:
         self._check_stores()
         self._check_tls()
         self._check_key()
+        self._check_external()
 
     def _check_stores(self) -> None:
         if self.stores_per_zone > 1 and not self.is_replicated:
@@ -172,6 +187,37 @@ class Settings:
             raise ValueError(f"ca_keys: expected 1 to {CA_KEYS_MAX} numbers in their order, such as 1 or 1,2")
         if self.grpc_bridge and not self.has_certificates:
             raise ValueError("grpc_bridge: it sends and receives passwords, so it needs tls=permissive or tls=required")
+
+    def _check_external(self) -> None:
+        if self.restore_role is not None and not _RESTORE_ROLE.fullmatch(self.restore_role):
+            expected = "the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME"
+            raise ValueError(f"restore_role: {self.restore_role!r} must be {expected}")
+        if self.external_scheme not in EXTERNAL_SCHEMES:
+            raise ValueError(f"external_scheme: {self.external_scheme!r} must be {' or '.join(EXTERNAL_SCHEMES)}")
+        if self.external_domain is None:
+            if self.external_zone_id is not None or self.external_from:
+                raise ValueError("external_zone_id and external_from: they need external_domain")
+            return
+        domain = self.external_domain
+        if not is_tls_name(domain) or domain.endswith(DOMAIN):
+            raise ValueError(f"external_domain: {domain!r} must be a domain in lower case such as streams.example.com")
+        if self.tls != TLS_MODES[-1] or not self.tokens:
+            raise ValueError(
+                "external_domain: clients outside need encryption and tokens. Deploy with tls=required and "
+                "tokens=required first (docs/operating/security.md), and then add it"
+            )
+        if not _HOSTED_ZONE.fullmatch(self.external_zone_id or ""):
+            raise ValueError(
+                f"external_zone_id: {self.external_zone_id!r} must be the id of a hosted zone of Route 53 for "
+                f"{domain}, such as Z0123456789ABCDEFGHIJ"
+            )
+        _check_networks("external_from", self.external_from)
+        stores = self.zone_count * EXTERNAL_ACCESS.slots(self.segment_stores)
+        if stores + self.grpc_bridge > EXTERNAL_ACCESS.listeners_max:
+            raise ValueError(
+                f"external_domain: {stores} listeners for stores are more than a load balancer has "
+                f"({EXTERNAL_ACCESS.listeners_max}): use fewer stores_per_zone or a smaller store_cpu"
+            )
 
     @property
     def has_certificates(self) -> bool:
@@ -224,9 +270,11 @@ class Settings:
         """The environment variables with these settings that every function gets."""
         # API functions say in each answer whether segment stores demand tokens, also those that may not read the keys.
         tokens = {"HEADRACE_TOKENS": "required"} if self.tokens else {}
+        external = {"HEADRACE_EXTERNAL_DOMAIN": self.external_domain} if self.external_domain else {}
         return (
             self.s3_environment
             | tokens
+            | external
             | {
                 "HEADRACE_CONTAINER_COUNT": str(self.containers),
                 "HEADRACE_BUCKET_COUNT": str(self.buckets),
@@ -253,6 +301,7 @@ class Settings:
         _check_names(node)
         zones = str(node.try_get_context("zones") or "")
         jobs = str(node.try_get_context("spark_jobs") or "")
+        from_outside = str(node.try_get_context("external_from") or "")
         usual = cls()
         return cls(
             zones=tuple(zone.strip() for zone in zones.split(",") if zone.strip()),
@@ -278,6 +327,11 @@ class Settings:
             ca_keys=_ca_keys(node),
             grpc_bridge=_switch(node, "grpc_bridge", default=False),
             kms_key=_text(node, "kms_key"),
+            external_domain=_text(node, "external_domain"),
+            external_zone_id=_text(node, "external_zone_id"),
+            external_from=tuple(each.strip() for each in from_outside.split(",") if each.strip()),
+            external_scheme=str(node.try_get_context("external_scheme") or EXTERNAL_SCHEMES[0]),
+            restore_role=_text(node, "restore_role"),
             nag=_switch(node, "nag", default=False),
         )
 
@@ -304,6 +358,17 @@ def _private_network(name: str, text: str) -> ipaddress.IPv4Network:
     if not any(network.subnet_of(routable) for routable in _ROUTABLE):
         raise ValueError(f"{name}: {text} is not a private network: it must be in {', '.join(map(str, _ROUTABLE))}")
     return network
+
+
+def _check_networks(name: str, networks: Iterable[str]) -> None:
+    """Refuse what is no network, or none at all: a port that is open to all is so by the choice of an operator."""
+    if not networks:
+        raise ValueError(f"{name}: name the networks that may connect, such as 203.0.113.0/24, or 0.0.0.0/0 for all")
+    for text in networks:
+        try:
+            ipaddress.IPv4Network(text)
+        except ValueError as error:
+            raise ValueError(f"{name}: {text!r} is not an IPv4 network: {error}") from error
 
 
 def _check_metrics_source(source: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -58,8 +58,11 @@ class ResourceRequest:
             )
         return cls(event, kind, properties, properties.get("Last", "true") == "true")
 
-    def report(self, problems: list[str], done: str) -> dict[str, str]:
-        """The report to CloudFormation: `done` without problems, or if another resource waits for them."""
+    def report(self, problems: list[str], done: str, attributes: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The report to CloudFormation: `done` without problems, or if another resource waits for them.
+
+        Templates may refer to the `attributes` of the resource.
+        """
         resource = self.event["LogicalResourceId"]
         return {
             "Status": "FAILED" if problems and self.is_last else "SUCCESS",
@@ -68,6 +71,7 @@ class ResourceRequest:
             "StackId": self.event["StackId"],
             "RequestId": self.event["RequestId"],
             "LogicalResourceId": resource,
+            **({"Data": dict(attributes)} if attributes else {}),
         }
 
 
@@ -106,9 +110,11 @@ def pause(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def send_report(request: ResourceRequest, problems: list[str], done: str) -> None:
+def send_report(
+    request: ResourceRequest, problems: list[str], done: str, attributes: Mapping[str, str] | None = None
+) -> None:
     """Send the report to the address that CloudFormation has signed. Raises OSError."""
-    body = json.dumps(request.report(problems, done)).encode()
+    body = json.dumps(request.report(problems, done, attributes)).encode()
     # The signature of the address covers an empty content type.
     message = urllib.request.Request(
         request.event["ResponseURL"], data=body, method="PUT", headers={"Content-Type": ""}

@@ -73,8 +73,3 @@ def parse_network(name: str) -> Network:
     if name not in tuple(Network):
         raise InvalidRequestError(f"{NETWORK_VARIABLE} is {name[:40]!r}, expected {' or '.join(Network)}")
     return Network(name)
-
-
-def ports_of_store(first_port: int, store: int, slots: int) -> range:
-    """The ports that the processes of store number `store` share."""
-    return range(first_port + store * slots, first_port + (store + 1) * slots)

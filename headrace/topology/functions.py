@@ -363,7 +363,37 @@ CERTIFICATES = Function(
 )
 """EventBridge calls it once a day, and CloudFormation at a deployment, in a deployment with TLS."""
 
-DEPLOYMENT_FUNCTIONS = (REPLICATION_GATE, TOKEN_KEY_ROTATION, TOKEN_KEY_GATE, CERTIFICATES)
+EXTERNAL_TARGETS = Function(
+    "external-targets",
+    handler="functions.deployment.external_targets.handler",
+    description="Tells the load balancer for clients outside where the segment stores are",
+    grants=("metadata:read",),
+    memory_mb=256,
+    # It waits for the lease of a store whose task has just been started.
+    timeout_s=300,
+    has_own_bundle=True,
+)
+"""EventBridge calls it each minute, and when a task of a store starts or stops, in a deployment with such clients."""
+
+PREFIX_LISTS = Function(
+    "prefix-lists",
+    handler="functions.deployment.prefix_lists.handler",
+    description="Finds the lists of the addresses of S3 and DynamoDB in the Region, for security groups",
+    grants=(),
+    memory_mb=256,
+    timeout_s=60,
+    has_own_bundle=True,
+)
+"""CloudFormation calls it when it creates or updates the network."""
+
+DEPLOYMENT_FUNCTIONS = (
+    REPLICATION_GATE,
+    TOKEN_KEY_ROTATION,
+    TOKEN_KEY_GATE,
+    CERTIFICATES,
+    EXTERNAL_TARGETS,
+    PREFIX_LISTS,
+)
 """Functions that are part of some deployments only."""
 
 EVENT_RULES = (

@@ -21,7 +21,8 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from headrace import topology
-from headrace.certificate_names import dns_name, secret_name
+from headrace.certificate_names import dns_name, external_name, secret_name, store_label
+from headrace.topology.external_access import EXTERNAL_ACCESS
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.deployed_resources import TOKEN_KEYS_SECRET_NAME, DeployedResources, function_name, log_group_name
 from infra.constructs.least_privilege import function_role
@@ -55,7 +56,7 @@ class ControllerFunction(Construct):
         declared: topology.Function,
         *,
         code: lambda_.Code,
-        network: StoreNetwork,
+        network: StoreNetwork | None,
         settings: Settings,
         more_statements: Sequence[iam.PolicyStatement] = (),
         more_environment: Mapping[str, str] | None = None,
@@ -70,7 +71,7 @@ class ControllerFunction(Construct):
             retention=logs.RetentionDays.ONE_MONTH,
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
-        seen = network.seen_from(self) if declared.reaches_segment_stores else None
+        seen = network.seen_from(self) if network is not None and declared.reaches_segment_stores else None
         grants = settings.effective_grants(declared.grants)
         self.declared = declared
         self.function = lambda_.Function(
@@ -108,6 +109,17 @@ def token_environment(grants: Iterable[topology.Grant]) -> dict[str, str]:
     if "token-keys:read" not in grants:
         return {}
     return {"HEADRACE_TOKENS": "required", "HEADRACE_TOKEN_KEYS_SECRET": TOKEN_KEYS_SECRET_NAME}
+
+
+def external_environment(settings: Settings, index: int) -> dict[str, str]:
+    """The variables with which a store announces its address outside; empty if there is none."""
+    if settings.external_domain is None:
+        return {}
+    ports = EXTERNAL_ACCESS.ports(index, settings.segment_stores)
+    return {
+        "HEADRACE_EXTERNAL_NAME": external_name(store_label(index), settings.external_domain),
+        "HEADRACE_EXTERNAL_PORTS": f"{ports.start}-{ports.stop - 1}",
+    }
 
 
 def tls_environment(mode: str, label: str) -> dict[str, str]:

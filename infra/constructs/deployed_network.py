@@ -28,6 +28,8 @@ BRIDGE_GROUP = f"{NETWORK_PREFIX}/bridge-group"
 BALANCER_GROUP = f"{NETWORK_PREFIX}/balancer-group"
 CLIENT_SUBNET = f"{NETWORK_PREFIX}/client-subnet"
 """The first of the client subnets."""
+EXTERNAL_BRIDGE_TARGETS = "/headrace/external/bridge-targets"
+"""The target group of the bridge for clients outside."""
 CONTROLLER_API_ID = "/headrace/controller-api/id"
 
 NAMESPACE = "/headrace/certificates/namespace"
@@ -47,11 +49,18 @@ def store_zone(index: int) -> str:
     return f"{NETWORK_PREFIX}/store-zone-{index}"
 
 
-def publish(scope: Construct, values: Mapping[str, str]) -> None:
-    """Store values under the names of parameters, for stacks that are deployed later."""
+def public_subnet(index: int) -> str:
+    """The name of the parameter with the id of the public subnet of zone number `index`."""
+    return f"{NETWORK_PREFIX}/public-subnet-{index}"
+
+
+def publish(scope: Construct, values: Mapping[str, str], *, after: Construct | None = None) -> None:
+    """Store values under the names of parameters, for stacks that are deployed later; `after` is complete before."""
     for name, value in values.items():
         id_ = "".join(part.title() for part in name.replace("/", "-").split("-"))
-        ssm.StringParameter(scope, f"Parameter{id_}", parameter_name=name, string_value=value)
+        parameter = ssm.StringParameter(scope, f"Parameter{id_}", parameter_name=name, string_value=value)
+        if after is not None:
+            parameter.node.add_dependency(after)
 
 
 def published(scope: Construct, name: str) -> str:
@@ -107,6 +116,21 @@ class DeployedNetwork(Construct):
             )
             for index, (cidr, zone) in enumerate(zip(self._cidrs, self._zones, strict=True))
         ]
+
+    @cached_property
+    def public_subnets(self) -> list[ec2.ISubnet]:
+        """One per zone with a route to and from the internet; only if something in them needs it."""
+        return [
+            ec2.Subnet.from_subnet_attributes(
+                self, f"Public{index}", subnet_id=published(self, public_subnet(index)), availability_zone=zone
+            )
+            for index, zone in enumerate(self._zones)
+        ]
+
+    @property
+    def zones(self) -> list[str]:
+        """The names of the zones of the store subnets."""
+        return self._zones
 
     @property
     def zone_ids(self) -> list[str]:

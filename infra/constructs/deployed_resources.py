@@ -29,6 +29,10 @@ GRPC_USERS_SECRET_NAME = "headrace-grpc-users"
 """The secret with the users of the gRPC bridge, in a deployment with bridge and tokens."""
 BRIDGE_LOG_GROUP_NAME = "/headrace/grpc-bridge"
 BRIDGE_SERVICE_NAME = "headrace-grpc-bridge"
+OUTSIDE_SERVICE_NAME = f"{BRIDGE_SERVICE_NAME}-external"
+"""The service of the bridge for clients outside the network."""
+STORES_STACK_NAME = "HeadraceSegmentStores"
+"""CloudFormation begins the names of the roles of stores with it."""
 
 
 @dataclass(frozen=True, slots=True)

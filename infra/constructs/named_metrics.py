@@ -64,9 +64,11 @@ def store_metric(index: int, name: str, statistic: str, *, namespace: str = "AWS
     return _metric(namespace, name, {"ClusterName": CLUSTER_NAME, "ServiceName": service_name(index)}, statistic)
 
 
-def bridge_metric(name: str, statistic: str, *, namespace: str = "AWS/ECS") -> cloudwatch.Metric:
-    """A metric of ECS about the service of the gRPC bridge."""
-    dimensions = {"ClusterName": CLUSTER_NAME, "ServiceName": BRIDGE_SERVICE_NAME}
+def bridge_metric(
+    name: str, statistic: str, *, namespace: str = "AWS/ECS", service: str = BRIDGE_SERVICE_NAME
+) -> cloudwatch.Metric:
+    """A metric of ECS about a service of the gRPC bridge."""
+    dimensions = {"ClusterName": CLUSTER_NAME, "ServiceName": service}
     return _metric(namespace, name, dimensions, statistic, None)
 
 

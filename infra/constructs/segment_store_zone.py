@@ -16,7 +16,7 @@ served has no such events and ends by itself, so that a bad image is rolled back
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import aws_cdk as cdk
@@ -82,6 +82,8 @@ class StoreTaskShared:
     """Where the keys for delegation tokens are; empty without tokens."""
     tls: str
     """The mode of TLS."""
+    external_environments: Sequence[Mapping[str, str]]
+    """What the stores of each zone announce to clients outside; empty ones if there are none."""
     namespace: servicediscovery.IPrivateDnsNamespace | None
     """Where stores have their DNS names; None without TLS."""
 
@@ -249,6 +251,7 @@ def _environment(scope: Construct, index: int, count: int, zone_id: str, shared:
         | dict(shared.s3_environment)
         | dict(shared.token_environment)
         | tls_environment(shared.tls, store_label(index))
+        | dict(shared.external_environments[index])
         | {
             "HEADRACE_COPIES": str(shared.copies),
             "HEADRACE_STORE_INDEX": str(index),

@@ -10,6 +10,7 @@ Storage of record deserves neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
@@ -30,7 +31,7 @@ from infra.constructs.endpoint_policies import (
     use_table,
     write_logs,
 )
-from infra.settings import Settings
+from infra.settings import EXTERNAL_SCHEMES, Settings
 
 _HTTPS = ec2.Port.tcp(443)
 _WIRE_PORTS = ec2.Port.tcp_range(*topology.LARGEST_STORES.wire_ports)
@@ -62,9 +63,11 @@ class StoreNetwork(Construct):
     Every endpoint has a policy: credentials of another account that reach a store or function are of no use there.
     """
 
-    def __init__(self, scope: Construct, id_: str, settings: Settings) -> None:
+    def __init__(self, scope: Construct, id_: str, settings: Settings, lists: ServicePeers) -> None:
         super().__init__(scope, id_)
         self.has_client_subnets = settings.spark_job
+        self._faces_internet = _faces_internet(settings)
+        self._lists = lists
         self.vpc = ec2.Vpc(
             self,
             "Vpc",
@@ -118,6 +121,9 @@ class StoreNetwork(Construct):
             values[deployed_network.store_zone(index)] = zone_id(subnet)
         if self.has_client_subnets:
             values[deployed_network.CLIENT_SUBNET] = self._subnets(self.client_subnets)[0].subnet_id
+        if self._faces_internet:
+            for index, subnet in enumerate(self._subnets(ec2.SubnetSelection(subnet_group_name=_PUBLIC))):
+                values[deployed_network.public_subnet(index)] = subnet.subnet_id
         return values
 
     def _subnets(self, selected: ec2.SubnetSelection) -> list[ec2.ISubnet]:
@@ -150,9 +156,6 @@ class StoreNetwork(Construct):
             self.stores_group.add_ingress_rule(group, _WIRE_PORTS, f"wire protocol from {who}")
         for group in (self.functions_group, self.bridge_group):
             group.add_egress_rule(self.stores_group, _WIRE_PORTS, "wire protocol to segment stores")
-        # The addresses of gateway endpoints are the Region's: within these subnets only endpoints answer on 443.
-        for group in (self.functions_group, self.stores_group, self.bridge_group):
-            group.add_egress_rule(ec2.Peer.any_ipv4(), _HTTPS, "AWS APIs through the endpoints of the VPC")
 
     def _open_bridge(self) -> None:
         """Clients reach the bridge through its load balancer only."""
@@ -173,6 +176,10 @@ class StoreNetwork(Construct):
         endpoints_group.add_ingress_rule(self.stores_group, _HTTPS, "AWS APIs from segment stores")
         endpoints_group.add_ingress_rule(self.functions_group, _HTTPS, "AWS APIs from functions")
         endpoints_group.add_ingress_rule(self.bridge_group, _HTTPS, "AWS APIs from the gRPC bridge")
+        for group in (self.functions_group, self.stores_group, self.bridge_group):
+            group.add_egress_rule(endpoints_group, _HTTPS, "AWS APIs through interface endpoints")
+            group.add_egress_rule(self._lists.s3, _HTTPS, "S3 through its gateway endpoint")
+            group.add_egress_rule(self._lists.dynamodb, _HTTPS, "DynamoDB through its gateway endpoint")
         for name, (service, statements) in _INTERFACE_ENDPOINTS.items():
             endpoint = self.vpc.add_interface_endpoint(
                 name, service=service, subnets=self.store_subnets, security_groups=[endpoints_group], open=False
@@ -189,6 +196,13 @@ class StoreNetwork(Construct):
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(log_group),
             traffic_type=ec2.FlowLogTrafficType.REJECT,
         )
+
+
+class ServicePeers(Protocol):
+    """The addresses of the services that have gateway endpoints."""
+
+    s3: ec2.IPeer
+    dynamodb: ec2.IPeer
 
 
 def metrics_peer(source: str) -> ec2.IPeer:
@@ -220,11 +234,20 @@ def _zones(settings: Settings) -> list[str]:
 def _subnets(settings: Settings) -> list[ec2.SubnetConfiguration]:
     """Store subnets come first, so that adding the Spark job moves no address of theirs."""
     subnets = [ec2.SubnetConfiguration(name=_STORES, subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=25)]
+    public = ec2.SubnetConfiguration(
+        name=_PUBLIC, subnet_type=ec2.SubnetType.PUBLIC, cidr_mask=28, map_public_ip_on_launch=False
+    )
     if settings.spark_job:
-        subnets += [
-            ec2.SubnetConfiguration(name=_CLIENTS, subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS, cidr_mask=24),
-            ec2.SubnetConfiguration(
-                name=_PUBLIC, subnet_type=ec2.SubnetType.PUBLIC, cidr_mask=28, map_public_ip_on_launch=False
-            ),
-        ]
+        egress = ec2.SubnetType.PRIVATE_WITH_EGRESS
+        subnets += [ec2.SubnetConfiguration(name=_CLIENTS, subnet_type=egress, cidr_mask=24), public]
+    elif _faces_internet(settings):
+        # The addresses of the client subnets stay free, so that adding the Spark job moves no load balancer.
+        isolated = ec2.SubnetType.PRIVATE_ISOLATED
+        reserved = ec2.SubnetConfiguration(name=_CLIENTS, subnet_type=isolated, cidr_mask=24, reserved=True)
+        subnets += [reserved, public]
     return subnets
+
+
+def _faces_internet(settings: Settings) -> bool:
+    """Whether a load balancer is reached from the internet."""
+    return settings.external_domain is not None and settings.external_scheme == EXTERNAL_SCHEMES[0]

@@ -2,8 +2,9 @@
 
 Built by uv on the machine that synthesizes, for the machine that runs it: wheels only, checked against the hashes of
 requirements.lock, no docker. One asset for all functions, because most of it is the same SDK, and because one hash says
-which version of the whole control plane is deployed. The one exception is the function that issues certificates, which
-needs a large package. An unchanged bundle is not built again.
+which version of the whole control plane is deployed. The exceptions are the function that issues certificates, which
+needs a large package, and two for the network, which need a large model of an AWS service.
+An unchanged bundle is not built again.
 
 A cold start unpacks, compiles and imports the bundle, so it holds byte code, of botocore's data only the services in
 use, and package roots that import their parts when they are used. The byte code needs an interpreter of Lambda's
@@ -68,6 +69,11 @@ _ALL = (*topology.FUNCTIONS, *topology.DEPLOYMENT_FUNCTIONS)
 SHARED = Bundle(tuple(each for each in _ALL if not each.has_own_bundle), ("controller",), botocore_data.SERVICES)
 """Some deployments lack some of the functions."""
 CERTIFICATES = Bundle((topology.CERTIFICATES,), ("controller", "certificates"), botocore_data.SERVICES | {"kms"})
+
+NETWORK = Bundle(
+    (topology.EXTERNAL_TARGETS, topology.PREFIX_LISTS), ("controller",), botocore_data.SERVICES | {"ec2", "elbv2"}
+)
+"""botocore's model of EC2 is as large as those of all other services together."""
 
 
 def lambda_code(bundle: Bundle = SHARED) -> lambda_.AssetCode:

@@ -92,6 +92,7 @@ class CertificatesStack(cdk.Stack):
             "HEADRACE_AUTHORITY_KEYS": ",".join(key.key_arn for key in keys),
             "HEADRACE_CERTIFICATE_LABELS": labels_text(settings.certificate_labels),
         }
+        outside = settings.external_domain or ""
         for name, value in declared.items():
             issuer.function.add_environment(name, value)
         self._call_daily(issuer)
@@ -102,7 +103,11 @@ class CertificatesStack(cdk.Stack):
             resource_type="Custom::HeadraceCertificates",
             service_timeout=cdk.Duration.seconds(topology.CERTIFICATES.timeout_s),
             # CloudFormation calls the function again when one of these changes.
-            properties={"Keys": declared["HEADRACE_AUTHORITY_KEYS"], "Labels": declared["HEADRACE_CERTIFICATE_LABELS"]},
+            properties={
+                "Keys": declared["HEADRACE_AUTHORITY_KEYS"],
+                "Labels": declared["HEADRACE_CERTIFICATE_LABELS"],
+                **({"ExternalDomain": outside} if outside else {}),
+            },
         )
         issued.node.add_dependency(issuer, *secrets, *keys)
 

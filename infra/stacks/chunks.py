@@ -20,6 +20,7 @@ from headrace.deployment_defaults import LOG_OBJECTS_PREFIX
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.deployed_resources import DeployedResources
 from infra.constructs.encryption_at_rest import ACCESS_LOGS_ID
+from infra.constructs.write_once import write_once
 from infra.settings import Settings
 
 VERSION_DAYS = 7
@@ -73,6 +74,7 @@ class ChunksStack(cdk.Stack):
                 ),
             ],
         )
+        write_once(self.bucket, settings)
         cdk.CfnOutput(self, "ChunkBucketName", value=self.bucket.bucket_name)
 
 

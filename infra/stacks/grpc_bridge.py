@@ -25,17 +25,23 @@ from aws_cdk import aws_servicediscovery as servicediscovery
 from constructs import Construct
 
 from headrace import topology
-from headrace.certificate_names import BRIDGE_LABEL, DOMAIN, dns_name
+from headrace.certificate_names import BRIDGE_LABEL, DOMAIN, dns_name, external_name
 from headrace.topology.grpc_bridge import GRPC_BRIDGE
 from infra.constructs import audit_subscriptions
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
 from infra.constructs.controller_function import tls_environment, token_environment
-from infra.constructs.deployed_network import deployed_namespace
+from infra.constructs.deployed_network import (
+    EXTERNAL_BRIDGE_TARGETS,
+    DeployedNetwork,
+    deployed_namespace,
+    published,
+)
 from infra.constructs.deployed_resources import (
     BRIDGE_LOG_GROUP_NAME,
     BRIDGE_SERVICE_NAME,
     CLUSTER_NAME,
     GRPC_USERS_SECRET_NAME,
+    OUTSIDE_SERVICE_NAME,
     DeployedResources,
 )
 from infra.constructs.endpoint_policies import IMAGE_PULL_ACTIONS
@@ -45,6 +51,8 @@ from infra.constructs.store_network import StoreNetwork
 from infra.packaging import image_context
 from infra.settings import Settings
 
+OUTSIDE = "External"
+"""Begins the names of what the service for clients outside has."""
 HEALTH_INTERVAL_S = 15
 HEALTH_TIMEOUT_S = 10
 HEALTH_RETRIES = 3
@@ -77,12 +85,24 @@ class GrpcBridgeStack(cdk.Stack):
         cluster = ecs.Cluster.from_cluster_attributes(
             self, "Cluster", cluster_name=CLUSTER_NAME, vpc=seen.vpc, security_groups=[]
         )
-        self.service = ecs.FargateService(
+        image = self._image()
+        self._roles = self._task_role(), self._execution_role(image)
+        self.service = self._service("", cluster, image, seen)
+        self._balance(seen.vpc, seen.store_subnets, seen.balancer_group)
+        if settings.external_domain is not None:
+            self._serve_outside(cluster, image, seen)
+
+    def _service(
+        self, kind: str, cluster: ecs.ICluster, image: ecr_assets.DockerImageAsset, seen: DeployedNetwork
+    ) -> ecs.FargateService:
+        """A service of the bridge; `kind` is "" for clients in the network, or begins the names of its constructs."""
+        name = OUTSIDE_SERVICE_NAME if kind else BRIDGE_SERVICE_NAME
+        service = ecs.FargateService(
             self,
-            "Service",
-            service_name=BRIDGE_SERVICE_NAME,
+            f"{kind}Service",
+            service_name=name,
             cluster=cluster,
-            task_definition=self._task(),
+            task_definition=self._task(kind, name, image),
             platform_version=ecs.FargatePlatformVersion.VERSION1_4,
             desired_count=GRPC_BRIDGE.tasks,
             min_healthy_percent=100,
@@ -96,12 +116,17 @@ class GrpcBridgeStack(cdk.Stack):
             propagate_tags=ecs.PropagatedTagSource.SERVICE,
             health_check_grace_period=cdk.Duration.seconds(HEALTH_START_S),
         )
-        self._scale()
-        self._balance(seen.vpc, seen.store_subnets, seen.balancer_group)
-
-    def _scale(self) -> None:
-        count = self.service.auto_scale_task_count(min_capacity=GRPC_BRIDGE.tasks, max_capacity=GRPC_BRIDGE.tasks_max)
+        count = service.auto_scale_task_count(min_capacity=GRPC_BRIDGE.tasks, max_capacity=GRPC_BRIDGE.tasks_max)
         count.scale_on_cpu_utilization("Cpu", target_utilization_percent=CPU_PERCENT)
+        return service
+
+    def _serve_outside(self, cluster: ecs.ICluster, image: ecr_assets.DockerImageAsset, seen: DeployedNetwork) -> None:
+        """A second service, whose tasks tell clients the addresses of stores outside."""
+        service = self._service(OUTSIDE, cluster, image, seen)
+        tasks = balancing.NetworkTargetGroup.from_target_group_attributes(
+            self, "OutsideTasks", target_group_arn=published(self, EXTERNAL_BRIDGE_TARGETS)
+        )
+        service.attach_to_network_target_group(tasks)
 
     def _balance(self, vpc: ec2.IVpc, subnets: list[ec2.ISubnet], group: ec2.ISecurityGroup) -> None:
         balancer = balancing.NetworkLoadBalancer(
@@ -144,26 +169,26 @@ class GrpcBridgeStack(cdk.Stack):
         )
         named.register_load_balancer("Balancer", balancer)
 
-    def _task(self) -> ecs.FargateTaskDefinition:
-        image = self._image()
+    def _task(self, kind: str, name: str, image: ecr_assets.DockerImageAsset) -> ecs.FargateTaskDefinition:
+        task_role, execution_role = self._roles
         task = ecs.FargateTaskDefinition(
             self,
-            "Task",
-            family=BRIDGE_SERVICE_NAME,
+            f"{kind}Task",
+            family=name,
             cpu=GRPC_BRIDGE.cpu_units,
             memory_limit_mib=GRPC_BRIDGE.memory_mb,
             runtime_platform=ecs.RuntimePlatform(
                 cpu_architecture=ecs.CpuArchitecture.ARM64, operating_system_family=ecs.OperatingSystemFamily.LINUX
             ),
-            task_role=self._task_role(),
-            execution_role=self._execution_role(image),
+            task_role=task_role,
+            execution_role=execution_role,
         )
         acknowledge(task, "AwsSolutions-ECS2", ENVIRONMENT_REASON)
         task.add_container(
             "Bridge",
             container_name="grpc-bridge",
             image=ecs.ContainerImage.from_docker_image_asset(image),
-            environment=self._environment(),
+            environment=self._environment() | (self._outside_environment() if kind else {}),
             readonly_root_filesystem=True,
             stop_timeout=cdk.Duration.seconds(GRPC_BRIDGE.stop_timeout_s),
             health_check=ecs.HealthCheck(
@@ -174,7 +199,7 @@ class GrpcBridgeStack(cdk.Stack):
                 start_period=cdk.Duration.seconds(HEALTH_START_S),
             ),
             logging=ecs.LogDriver.aws_logs(
-                stream_prefix="bridge",
+                stream_prefix="bridge-external" if kind else "bridge",
                 log_group=self._log_group,
                 mode=ecs.AwsLogDriverMode.NON_BLOCKING,
                 max_buffer_size=cdk.Size.mebibytes(8),
@@ -206,6 +231,10 @@ class GrpcBridgeStack(cdk.Stack):
             **tls_environment(settings.tls, BRIDGE_LABEL),
             **users,
         }
+
+    def _outside_environment(self) -> dict[str, str]:
+        name = external_name(BRIDGE_LABEL, self._settings.external_domain or "")
+        return {"HEADRACE_NETWORK": "external", "HEADRACE_ADVERTISED_HOST": name}
 
     def _image(self) -> ecr_assets.DockerImageAsset:
         with tempfile.TemporaryDirectory() as context:

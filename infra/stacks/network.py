@@ -7,6 +7,7 @@ from typing import Any
 import aws_cdk as cdk
 from constructs import Construct
 
+from infra.constructs.prefix_lists import PrefixLists
 from infra.constructs.store_network import StoreNetwork
 from infra.settings import Settings
 
@@ -16,7 +17,8 @@ class NetworkStack(cdk.Stack):
 
     def __init__(self, scope: Construct, id_: str, settings: Settings, **kwargs: Any) -> None:
         super().__init__(scope, id_, description="Headrace: network of the segment stores", **kwargs)
-        self.network = StoreNetwork(self, "Network", settings)
+        lists = PrefixLists(self, "PrefixLists", settings)
+        self.network = StoreNetwork(self, "Network", settings, lists)
         cdk.CfnOutput(self, "VpcId", value=self.network.vpc.vpc_id)
         cdk.CfnOutput(
             self,

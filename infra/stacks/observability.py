@@ -23,6 +23,7 @@ from headrace import topology
 from headrace.topology.grpc_bridge import GRPC_BRIDGE
 from infra.constructs.alarms import TOPIC_NAME, add_alarm
 from infra.constructs.audit_subscriptions import FILTER_NAME
+from infra.constructs.deployed_resources import OUTSIDE_SERVICE_NAME
 from infra.constructs.named_metrics import (
     PERIOD,
     bridge_metric,
@@ -53,6 +54,8 @@ TABLE_THROTTLES_MAX = 100
 VOLUME_USED_PERCENT_MAX = 80
 """Of the file system. ECS reports it by service; Container Insights has its gigabytes by volume only."""
 MEMORY_USED_PERCENT_MAX = 90
+EXTERNAL_PERIODS = 5
+"""Of a minute each: the load balancer takes up to three of them until it passes connections to a new target."""
 FAILED_JOB_STATES = ["ERROR", "FAILED", "TIMEOUT"]
 TICKS = topology.function("ticks")
 CLUSTER_WATCHERS = (TICKS, topology.function("store-tasks"))
@@ -89,6 +92,8 @@ class ObservabilityStack(cdk.Stack):
             self._watch_certificates()
         if settings.grpc_bridge:
             self._watch_bridge()
+        if settings.external_domain is not None:
+            self._watch_external_access(has_bridge=settings.grpc_bridge)
         if settings.spark_job:
             self._watch_spark_jobs(settings.spark_jobs)
         cdk.CfnOutput(self, "AlarmTopicArn", value=self.topic.topic_arn)
@@ -375,6 +380,40 @@ class ObservabilityStack(cdk.Stack):
             threshold=MEMORY_USED_PERCENT_MAX,
             periods=5,
         )
+
+    def _watch_external_access(self, *, has_bridge: bool) -> None:
+        keeper = topology.EXTERNAL_TARGETS
+        add_alarm(
+            self,
+            self.topic,
+            "headrace-external-stores-unreachable",
+            "Clients outside the network do not reach all segment stores: see docs/operating/security.md",
+            counted_metric(keeper, "ExternalStoresUnreachable", "Minimum"),
+            threshold=0,
+            periods=EXTERNAL_PERIODS,
+        )
+        add_alarm(
+            self,
+            self.topic,
+            f"headrace-{keeper.name}-errors",
+            "The load balancer for clients outside does not follow the segment stores: see docs/operating/security.md",
+            function_metric(keeper, "Errors", period=FIVE_MINUTES),
+            threshold=FUNCTION_ERRORS_MAX,
+        )
+        if has_bridge:
+            add_alarm(
+                self,
+                self.topic,
+                "headrace-grpc-bridge-external-running",
+                "Fewer tasks of the bridge for clients outside run than should: see docs/operating/deploy.md",
+                bridge_metric(
+                    "RunningTaskCount", "Minimum", namespace="ECS/ContainerInsights", service=OUTSIDE_SERVICE_NAME
+                ),
+                threshold=GRPC_BRIDGE.tasks,
+                comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+                periods=10,
+                missing=cloudwatch.TreatMissingData.BREACHING,
+            )
 
     def _watch_spark_jobs(self, others: Sequence[str]) -> None:
         """Glue reports failed runs by an event and has no metric of them, so a rule on the event sends the alarm."""

@@ -23,7 +23,7 @@ from constructs import Construct
 from headrace.certificate_names import store_label
 from headrace.topology import REPLICATION_GATE, SEGMENT_STORES
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
-from infra.constructs.controller_function import ControllerFunction, token_environment
+from infra.constructs.controller_function import ControllerFunction, external_environment, token_environment
 from infra.constructs.deployed_network import deployed_namespace
 from infra.constructs.deployed_resources import (
     CLUSTER_NAME,
@@ -99,6 +99,7 @@ class SegmentStoresStack(cdk.Stack):
             replica_secret=secret if settings.is_replicated else None,
             token_environment=token_environment(settings.effective_grants(SEGMENT_STORES.grants)),
             tls=settings.tls,
+            external_environments=[external_environment(settings, index) for index in range(len(subnets))],
             namespace=deployed_namespace(self) if settings.has_certificates else None,
         )
         self.zones = [

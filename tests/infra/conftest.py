@@ -45,6 +45,16 @@ def smallest_assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="session")
+def external_assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The app for clients outside the network; cdk-nag has judged it, or the synth would have failed."""
+    choices = {"zones": "us-east-1a,us-east-1b,us-east-1c", "spark_job": "false", "grpc_bridge": "true", "nag": "true"}
+    outside = {"external_domain": "streams.example.com", "external_zone_id": "Z0123456789ABCDEFGHIJ"}
+    open_to = {"external_from": "203.0.113.0/24,0.0.0.0/0", "restore_role": "arn:aws:iam::111122223333:role/restore"}
+    secured = {"tokens": "required", "tls": "required", "kms_key": "create"}
+    return synthesize(project, tmp_path_factory.mktemp("cdk.external.out"), **choices, **outside, **open_to, **secured)
+
+
+@pytest.fixture(scope="session")
 def run_python(project: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a program text that uses the CDK in a process of its own."""
     return lambda program, **variables: run(project, "-c", program, **variables)

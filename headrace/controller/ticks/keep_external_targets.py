@@ -1,0 +1,54 @@
+"""The load balancer for clients outside gets the addresses of the stores, as their leases have them.
+
+Targets are read before leases. So a target that no lease names is one whose store has ended, and not one that another
+run has just added. Runs may overlap, and one may end anywhere: the next run continues with what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.metadata.cluster_records import ClusterRecords
+from headrace.model.cluster import StoreLease
+from headrace.ports.external_targets import ExternalTargets, Target
+from headrace.ports.metadata_store import MetadataStore
+
+
+@dataclass(frozen=True, slots=True)
+class TargetsKept:
+    """What a run did, and the stores that clients outside do not reach: without a port, or unhealthy."""
+
+    added: tuple[str, ...]
+    removed: tuple[Target, ...]
+    unreachable: tuple[str, ...]
+    leases: Sequence[StoreLease]
+
+
+def keep_targets(store: MetadataStore, targets: ExternalTargets) -> TargetsKept:
+    """Add the stores that have a lease, and remove those whose lease has ended.
+
+    Raises:
+        ThrottledError, UnavailableError: the metadata store or the load balancer does not answer.
+    """
+    present = {port: targets.targets(port) for port in targets.ports()}
+    leases = [stored.lease for stored in ClusterRecords(store).leases() if not stored.lease.has_ended]
+    wanted = {
+        lease.external.port: (lease.store_id, Target(lease.host, lease.port))
+        for lease in leases
+        if lease.external is not None and lease.external.port in present
+    }
+    added, removed, unhealthy = [], [], set()
+    for port, found in present.items():
+        store_id, target = wanted.get(port, ("", None))
+        if target is not None and target not in found:
+            targets.add(port, target)
+            added.append(store_id)
+        elif target is not None and found[target]:
+            unhealthy.add(store_id)
+        if gone := sorted(each for each in found if each != target):
+            targets.remove(port, gone)
+            removed += gone
+    reached = {store_id for store_id, _ in wanted.values()} - unhealthy
+    unreachable = sorted(lease.store_id for lease in leases if lease.store_id not in reached)
+    return TargetsKept(tuple(added), tuple(removed), tuple(unreachable), leases)
