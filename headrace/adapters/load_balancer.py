@@ -16,6 +16,7 @@ _GROUP_NAME: Final = re.compile(rf"{GROUP_PREFIX}([0-9]{{1,5}})", re.ASCII)
 _REMOVED: Final = "draining"
 _UNHEALTHY: Final = "unhealthy"
 _THROTTLES: Final = ("Throttling", "ThrottlingException", "RequestLimitExceeded")
+_NO_SUCH_TARGET: Final = "InvalidTarget"
 _TARGETS_PER_CALL_MAX: Final = 100
 
 
@@ -75,6 +76,8 @@ class LoadBalancerTargets:
                 some, left = left[:_TARGETS_PER_CALL_MAX], left[_TARGETS_PER_CALL_MAX:]
                 self._client.deregister_targets(TargetGroupArn=self._group(port), Targets=some)
         except (BotoCoreError, ClientError) as error:
+            if _code(error) == _NO_SUCH_TARGET:
+                return  # another run was faster; the next one finds what is left
             raise _problem(f"a target of port {port}", error) from error
 
     def _group(self, port: int) -> str:
@@ -87,7 +90,11 @@ def _described(target: Target) -> dict[str, Any]:
     return {"Id": target.host, "Port": target.port}
 
 
+def _code(error: BotoCoreError | ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+
+
 def _problem(what: str, error: BotoCoreError | ClientError) -> HeadraceError:
-    code = error.response.get("Error", {}).get("Code", "") if isinstance(error, ClientError) else ""
+    code = _code(error)
     kind = ThrottledError if code in _THROTTLES else UnavailableError
     return kind(f"the load balancer does not serve {what}: {code or type(error).__name__}")
