@@ -39,6 +39,11 @@ class Prices:
     MILLION_TICKS: Final = 2.20
     """SQS 0.80 (each is received and deleted alone), Lambda 1.24, one read of DynamoDB."""
     ZONE_CROSSING_GB: Final = 0.02
+    BALANCER_HOUR: Final = 0.0225
+    BALANCER_GB: Final = 0.006
+    ADDRESS_HOUR: Final = 0.005
+    LEAVING_GB: Final = 0.09
+    """To the internet; less from 10 TB a month on."""
     STORED_GB_MONTH: Final = 0.023
     MILLION_PUTS: Final = 5.0
     MILLION_WRITE_UNITS: Final = 0.625
@@ -112,6 +117,8 @@ class Load:
     readers: int
     retention_days: float
     copies: int = SEGMENT_STORES.copies
+    is_outside: bool = False
+    """Whether writers and readers are outside the VPC."""
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
@@ -185,19 +192,41 @@ def traffic_lines(load: Load) -> list[Line]:
     puts = (flushes_per_s + snapshots_per_s) * HOURS * 3600
     units = FLUSH_WRITE_UNITS * (2 * flushes_per_s + runs_per_s + snapshots_per_s) * HOURS * 3600
     crossing = Prices.ZONE_CROSSING_GB * load.gb
-    return [
+    among_zones = [
         Line("writes to another zone", crossing * away),
-        Line(f"{load.copies} copies of the log", crossing * (load.copies - 1)),
         Line(f"reads of {load.readers} readers from another zone", crossing * away * load.readers),
+    ]
+    return [
+        # From outside, the name of a store leads to its zone.
+        *([] if load.is_outside else among_zones[:1]),
+        Line(f"{load.copies} copies of the log", crossing * (load.copies - 1)),
+        *([] if load.is_outside else among_zones[1:]),
         Line(f"S3: {load.stored_gb:,.0f} GB", load.stored_gb * Prices.STORED_GB_MONTH),
         Line("S3: requests", puts / 1e6 * Prices.MILLION_PUTS),
         Line("DynamoDB: what is in S3", units / 1e6 * Prices.MILLION_WRITE_UNITS),
     ]
 
 
+def external_lines(load: Load) -> list[Line]:
+    """What clients outside the VPC add: a load balancer, and what goes through it. History is read from S3."""
+    if not load.is_outside:
+        return []
+    lines = [
+        Line("load balancer for clients outside", HOURS * Prices.BALANCER_HOUR),
+        Line(f"public addresses in {ZONES} zones", HOURS * ZONES * Prices.ADDRESS_HOUR),
+    ]
+    if not load.mb_per_s:
+        return lines
+    return [
+        *lines,
+        Line("bytes through the load balancer", load.gb * (1 + load.readers) * Prices.BALANCER_GB),
+        Line(f"reads of {load.readers} readers that leave AWS", load.gb * load.readers * Prices.LEAVING_GB),
+    ]
+
+
 def bill(load: Load) -> list[Line]:
     """All lines of a deployment without the Spark job."""
-    return [*idle_lines(load.stores, spark_job=False), *traffic_lines(load)]
+    return [*idle_lines(load.stores, spark_job=False), *traffic_lines(load), *external_lines(load)]
 
 
 def total(lines: Sequence[Line]) -> float:

@@ -29,11 +29,12 @@ def cost(
     readers: Annotated[int, typer.Option(metavar="N", help="readers, of which each reads everything once")],
     retention_days: Annotated[float, typer.Option(metavar="DAYS", help="how long events are kept")],
     copies: Annotated[int, typer.Option(metavar="N", help="copies of the log")] = 3,
+    external: Annotated[bool, typer.Option("--external", help="writers and readers are outside the VPC")] = False,
 ) -> Outcome:
     """Print what a deployment costs in a month, by line, and what the same bytes cost elsewhere."""
     from headrace.cli.bill import PRICES_OF, Load, bill, other_services, total
 
-    load = Load(mb_per_s, readers, retention_days, copies)
+    load = Load(mb_per_s, readers, retention_days, copies, external)
     lines, others = bill(load), other_services(load)
     document = {
         "prices": PRICES_OF,
