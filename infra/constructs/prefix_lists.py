@@ -22,14 +22,14 @@ DESCRIBE_REASON = "ec2:DescribeManagedPrefixLists is an action on the account: A
 class PrefixLists(Construct):
     """`s3` and `dynamodb` are peers of security groups: the addresses of these services in the Region."""
 
-    def __init__(self, scope: Construct, id_: str, settings: Settings) -> None:
+    def __init__(self, scope: Construct, id_: str) -> None:
         super().__init__(scope, id_)
         finder = ControllerFunction(
             self,
             topology.PREFIX_LISTS,
             code=lambda_bundle.lambda_code(lambda_bundle.NETWORK),
             network=None,
-            settings=settings,
+            settings=Settings(),  # it reads none, and the network must not depend on those of other stacks
             more_statements=[
                 iam.PolicyStatement(sid="FindPrefixLists", actions=["ec2:DescribeManagedPrefixLists"], resources=["*"])
             ],

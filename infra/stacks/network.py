@@ -17,7 +17,7 @@ class NetworkStack(cdk.Stack):
 
     def __init__(self, scope: Construct, id_: str, settings: Settings, **kwargs: Any) -> None:
         super().__init__(scope, id_, description="Headrace: network of the segment stores", **kwargs)
-        lists = PrefixLists(self, "PrefixLists", settings)
+        lists = PrefixLists(self, "PrefixLists")
         self.network = StoreNetwork(self, "Network", settings, lists)
         cdk.CfnOutput(self, "VpcId", value=self.network.vpc.vpc_id)
         cdk.CfnOutput(

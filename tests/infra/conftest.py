@@ -50,7 +50,7 @@ def external_assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -
     choices = {"zones": "us-east-1a,us-east-1b,us-east-1c", "spark_job": "false", "grpc_bridge": "true", "nag": "true"}
     outside = {"external_domain": "streams.example.com", "external_zone_id": "Z0123456789ABCDEFGHIJ"}
     open_to = {"external_from": "203.0.113.0/24,0.0.0.0/0", "restore_role": "arn:aws:iam::111122223333:role/restore"}
-    secured = {"tokens": "required", "tls": "required", "kms_key": "create"}
+    secured = {"tokens": "required", "tls": "required"}
     return synthesize(project, tmp_path_factory.mktemp("cdk.external.out"), **choices, **outside, **open_to, **secured)
 
 

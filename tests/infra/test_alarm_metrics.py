@@ -14,10 +14,11 @@ from cdk_assembly import Assembly
 from lambda_context import FunctionContext
 
 from functions import wiring
-from functions.deployment import certificates, custom_resources, replication_gate
+from functions.deployment import certificates, custom_resources, external_targets, replication_gate
 from functions.observability import NAMESPACE
 from functions.processors import audit_log, store_tasks, ticks
 from headrace import topology
+from headrace.adapters.memory.external_targets import MemoryExternalTargets
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.certificates.upkeep import UpkeepReport
@@ -34,6 +35,7 @@ TAKE_OVER_AFTER_MS = 60_000
 LEASE_OVER_MS = 12_001
 CONTEXT = FunctionContext()
 AUTHORITY_ENDS_SOON = ("AuthorityEndsSoon", frozenset({("service", "certificates")}))
+EXTERNAL_STORES_UNREACHABLE = ("ExternalStoresUnreachable", frozenset({("service", "external-targets")}))
 AUDIT_LINES_REFUSED = ("AuditLinesRefused", frozenset({("service", "audit-log")}))
 
 Emitted = set[tuple[str, frozenset[tuple[str, str]]]]
@@ -228,6 +230,16 @@ def test_an_authority_that_ends_soon_is_counted(
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)
     assert certificates.handler({}, CONTEXT) == {"outcome": "done"}
     assert AUTHORITY_ENDS_SOON in _emitted(capsys.readouterr().out)
+
+
+def test_stores_that_are_not_reached_from_outside_are_counted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(external_targets, "external_targets", lambda: MemoryExternalTargets([]))
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", topology.EXTERNAL_TARGETS.name)
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)
+    assert external_targets.handler({}, CONTEXT) == {"added": 0, "removed": 0}
+    assert EXTERNAL_STORES_UNREACHABLE in _emitted(capsys.readouterr().out)
 
 
 def test_every_function_that_gives_containers_up_rings(smallest_assembly: Assembly, emitted: Emitted):

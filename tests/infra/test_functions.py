@@ -18,7 +18,7 @@ def functions(assembly: Assembly):
 
 
 def test_the_functions_are_those_of_the_topology(functions, smallest_assembly: Assembly):
-    deployed = {f"headrace-{declared.name}" for declared in topology.FUNCTIONS}
+    deployed = {f"headrace-{declared.name}" for declared in (*topology.FUNCTIONS, topology.PREFIX_LISTS)}
     assert set(functions) == deployed | {f"headrace-{topology.REPLICATION_GATE.name}"}
     secured = (topology.TOKEN_KEY_ROTATION, topology.TOKEN_KEY_GATE, topology.CERTIFICATES)
     more = {f"headrace-{each.name}" for each in secured}

@@ -129,11 +129,35 @@ def test_no_group_lets_the_world_in(assembly: Assembly):
         assert "CidrIp" not in rule.properties
 
 
-def test_stores_and_functions_call_nothing_but_https_and_stores(assembly: Assembly):
-    for name in ("NetworkStores", "NetworkFunctions"):
+def test_stores_functions_and_bridge_reach_what_they_need(assembly: Assembly):
+    """A route that is added later, such as that of a peering, opens nothing."""
+    endpoints, stores = (_group(assembly, f"Network{name}").logical_id for name in ("Endpoints", "Stores"))
+    more = {
+        "NetworkStores": {(stores, *LARGEST_STORES.replica_ports)},
+        "NetworkFunctions": {(stores, *LARGEST_STORES.wire_ports)},
+        "NetworkBridge": {(stores, *LARGEST_STORES.wire_ports)},
+    }
+    for name, others in more.items():
         group = _group(assembly, name)
-        for rule in group.properties["SecurityGroupEgress"]:
-            assert (rule["FromPort"], rule["ToPort"]) == (443, 443)
+        rules = group.properties["SecurityGroupEgress"]
+        lists = [rule["DestinationPrefixListId"]["Fn::GetAtt"] for rule in rules]
+        assert sorted(attribute for _, attribute in lists) == ["DynamoDb", "S3"]
+        assert {assembly.get(STACK, {"Ref": found}).type for found, _ in lists} == {"Custom::HeadracePrefixLists"}
+        assert {(rule["FromPort"], rule["ToPort"]) for rule in rules} == {(443, 443)}
+        to_groups = {
+            (assembly.get(STACK, found["DestinationSecurityGroupId"]).logical_id, found["FromPort"], found["ToPort"])
+            for found in (each.properties for each in assembly.resources("AWS::EC2::SecurityGroupEgress", STACK))
+            if assembly.get(STACK, found["GroupId"]).logical_id == group.logical_id
+        }
+        assert to_groups == {(endpoints, 443, 443), *others}
+
+
+def test_only_the_finder_may_ask_for_prefix_lists(assembly: Assembly):
+    function = assembly.named("AWS::Lambda::Function", "FunctionName")["headrace-prefix-lists"]
+    role = assembly.get(STACK, function.properties["Role"]).properties
+    statements = {each["Sid"]: each["Action"] for each in role["Policies"][0]["PolicyDocument"]["Statement"]}
+    assert set(statements) == {"FindPrefixLists", "WriteLogs"}
+    assert statements["FindPrefixLists"] == "ec2:DescribeManagedPrefixLists"
 
 
 def test_store_subnets_have_no_route_out(assembly: Assembly):

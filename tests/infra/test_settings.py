@@ -73,6 +73,53 @@ def test_the_size_of_stores_is_a_choice():
     assert (size.stores_per_zone, size.processes, size.memory_mb, size.volume_gib) == (2, 2, 16_384, 200)
 
 
+OUTSIDE = {
+    "external_domain": "streams.example.com",
+    "external_zone_id": "Z0123456789ABCDEFGHIJ",
+    "external_from": "203.0.113.0/24, 198.51.100.7/32",
+    "tls": "required",
+    "tokens": "required",
+}
+
+
+def test_clients_outside_are_an_opt_in():
+    assert Settings().external_domain is None
+    assert "HEADRACE_EXTERNAL_DOMAIN" not in Settings().environment
+    chosen = Settings.from_context(_context(**OUTSIDE, restore_role="arn:aws:iam::111122223333:role/ops/restore"))
+    assert chosen.external_from == ("203.0.113.0/24", "198.51.100.7/32")
+    assert (chosen.external_scheme, chosen.restore_role) == (
+        "internet-facing",
+        "arn:aws:iam::111122223333:role/ops/restore",
+    )
+    assert chosen.environment["HEADRACE_EXTERNAL_DOMAIN"] == "streams.example.com"
+    inside = Settings.from_context(_context(**OUTSIDE, external_scheme="internal"))
+    assert inside.external_scheme == "internal"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tls": "permissive"}, "tls=required and tokens=required"),
+        ({"tokens": "off"}, "tls=required and tokens=required"),
+        ({"external_domain": "Streams.example.com"}, "lower case"),
+        ({"external_domain": "headrace.internal"}, "such as streams.example.com"),
+        ({"external_zone_id": "streams.example.com"}, "hosted zone"),
+        ({"external_zone_id": None}, "hosted zone"),
+        ({"external_from": None}, "0.0.0.0/0 for all"),
+        ({"external_from": "all"}, "is not an IPv4 network"),
+        ({"external_from": "203.0.113.7/24"}, "is not an IPv4 network"),
+        ({"external_scheme": "public"}, "internet-facing or internal"),
+        ({"external_domain": None}, "they need external_domain"),
+        ({"restore_role": "restore"}, "the ARN of a role"),
+        ({"store_cpu": "16", "store_memory": "32", "volume_gib": "200", "containers": "64"}, "96 listeners"),
+    ],
+)
+def test_wrong_settings_of_clients_outside_are_refused(change: dict[str, str | None], words: str):
+    given = {name: value for name, value in (OUTSIDE | change).items() if value is not None}
+    with pytest.raises(ValueError, match=words):
+        Settings.from_context(_context(**given))
+
+
 def test_cdk_nag_is_off_unless_asked_for():
     assert not Settings.from_context(_context()).nag
     assert Settings.from_context(_context(nag="true")).nag is True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from cdk_assembly import Assembly
@@ -59,6 +60,65 @@ def test_buckets_are_private_encrypted_and_refuse_plain_http(assembly: Assembly)
         ]
         conditions = [statement["Condition"] for statement in policy if statement["Effect"] == "Deny"]
         assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
+
+
+def _bucket_policy(assembly: Assembly, as_text: Callable[[object], str]) -> dict[str, Any]:
+    """The statements of the chunk bucket by their names, with the patterns of roles that they leave out."""
+    (bucket,) = [
+        each
+        for each in assembly.resources("AWS::S3::Bucket", "HeadraceChunks")
+        if "headrace-chunks" in as_text(each.properties.get("BucketName", ""))
+    ]
+    (policy,) = [
+        each.properties["PolicyDocument"]["Statement"]
+        for each in assembly.resources("AWS::S3::BucketPolicy", "HeadraceChunks")
+        if assembly.get("HeadraceChunks", each.properties["Bucket"]).logical_id == bucket.logical_id
+    ]
+    return {each["Sid"]: each for each in policy if "Sid" in each}
+
+
+def _but(statement: dict[str, Any], as_text: Callable[[object], str]) -> list[str]:
+    named = statement.get("Condition", {}).get("ArnNotLike", {}).get("aws:PrincipalArn", [])
+    roles = named if isinstance(named, list) else [named]
+    return [as_text(each).rpartition(":role/")[2] for each in roles]
+
+
+STORE_ROLES = "HeadraceSegmentStores-TaskRole*"
+
+
+def test_only_stores_write_and_delete_chunks(
+    assembly: Assembly, smallest_assembly: Assembly, external_assembly: Assembly, as_text: Callable[[object], str]
+):
+    usual = _bucket_policy(assembly, as_text)
+    assert (usual["OnlyStoresWrite"]["Effect"], usual["OnlyStoresWrite"]["Action"]) == ("Deny", "s3:PutObject")
+    assert _but(usual["OnlyStoresWrite"], as_text) == [STORE_ROLES]
+    assert usual["OnlyStoresDelete"]["Action"] == "s3:DeleteObject"
+    assert _but(usual["OnlyStoresDelete"], as_text) == [STORE_ROLES]
+    assert (usual["VersionsStay"]["Action"], "Condition" in usual["VersionsStay"]) == ("s3:DeleteObjectVersion", False)
+    trial = _bucket_policy(smallest_assembly, as_text)
+    assert _but(trial["OnlyStoresWrite"], as_text) == [STORE_ROLES]
+    for name in ("OnlyStoresDelete", "VersionsStay"):
+        assert "HeadraceChunks-CustomS3AutoDelete*" in _but(trial[name], as_text)
+    restored = _bucket_policy(external_assembly, as_text)
+    for name in ("OnlyStoresWrite", "OnlyStoresDelete", "VersionsStay"):
+        assert "restore" in _but(restored[name], as_text)
+    for statement in usual.values():
+        assert statement["Principal"] == {"AWS": "*"}
+
+
+def test_no_chunk_is_replaced(assembly: Assembly, as_text: Callable[[object], str]):
+    """S3 has the condition key only if the request fails where an object has the name: stores ask for that."""
+    statement = _bucket_policy(assembly, as_text)["NoObjectIsReplaced"]
+    assert (statement["Effect"], statement["Action"]) == ("Deny", "s3:PutObject")
+    assert statement["Condition"] == {"Null": {"s3:if-none-match": "true"}}
+
+
+def test_roles_of_stores_have_the_names_of_the_policy(assembly: Assembly):
+    """CloudFormation makes a name of the stack's and the first 24 characters of the logical id."""
+    for task in assembly.resources("AWS::ECS::TaskDefinition", "HeadraceSegmentStores"):
+        role = assembly.get(task.stack, task.properties["TaskRoleArn"])
+        assert "RoleName" not in role.properties
+        assert f"{role.stack}-{role.logical_id[:24]}".startswith(STORE_ROLES.removesuffix("*"))
 
 
 def test_deleted_chunks_can_be_brought_back_for_a_while(assembly: Assembly, as_text: Callable[[object], str]):
