@@ -17,7 +17,6 @@ from constructs import Node
 from headrace import topology
 from headrace.certificate_names import DOMAIN, certificate_labels
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
-from headrace.model.tls_modes import is_tls_name
 from headrace.topology.external_access import EXTERNAL_ACCESS
 
 DEFAULT_VPC_CIDR = "10.73.0.0/16"
@@ -65,6 +64,9 @@ _KMS_KEY = re.compile(
     r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|mrk-[0-9a-f]{32})", re.ASCII
 )
 """The second form is that of a multi-Region key."""
+_LABEL = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN_NAME = re.compile(rf"(?=.{{1,200}}$){_LABEL}(\.{_LABEL})+", re.ASCII)
+"""Of at most 200 characters: names of stores are longer."""
 EXTERNAL_SCHEMES = ("internet-facing", "internal")
 _HOSTED_ZONE = re.compile(r"Z[0-9A-Z]{1,31}", re.ASCII)
 _RESTORE_ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]{1,512}", re.ASCII)
@@ -199,7 +201,7 @@ class Settings:
                 raise ValueError("external_zone_id and external_from: they need external_domain")
             return
         domain = self.external_domain
-        if not is_tls_name(domain) or domain.endswith(DOMAIN):
+        if not _DOMAIN_NAME.fullmatch(domain) or domain.endswith(DOMAIN):
             raise ValueError(f"external_domain: {domain!r} must be a domain in lower case such as streams.example.com")
         if self.tls != TLS_MODES[-1] or not self.tokens:
             raise ValueError(
@@ -361,7 +363,7 @@ def _private_network(name: str, text: str) -> ipaddress.IPv4Network:
 
 
 def _check_networks(name: str, networks: Iterable[str]) -> None:
-    """Refuse what is no network, or none at all: a port that is open to all is so by the choice of an operator."""
+    """Refuse what is not a network, and an empty list: an operator must choose that a port is open to all."""
     if not networks:
         raise ValueError(f"{name}: name the networks that may connect, such as 203.0.113.0/24, or 0.0.0.0/0 for all")
     for text in networks:

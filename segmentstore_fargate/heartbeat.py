@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from headrace.metadata.cluster_records import ClusterRecords, StoredMap, write_lease
+from headrace.metadata.external_ports import TakenPort, take_port
 from headrace.model.cluster import (
     HEARTBEAT_EVERY_S,
     LEASE_MARGIN_S,
@@ -40,7 +41,6 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Write, WriteConflictError
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
-from segmentstore_fargate.external_port import TakenPort, take_port
 
 _log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from functions.built_once import once
 from functions.observability import count, logger
 from headrace.adapters.load_balancer import LoadBalancerTargets
 from headrace.controller.ticks.keep_external_targets import TargetsKept, keep_targets
+from headrace.topology.external_access import EXTERNAL_ACCESS
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -74,7 +75,8 @@ def external_targets() -> ExternalTargets:
         retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
     )
     session: Any = wiring.aws_session()
-    return LoadBalancerTargets(session.create_client("elbv2", config=config), wiring.environment().external_balancer)
+    client, balancer = session.create_client("elbv2", config=config), wiring.environment().external_balancer
+    return LoadBalancerTargets(client, balancer, EXTERNAL_ACCESS.group_prefix)
 
 
 def pause(seconds: float) -> None:

@@ -11,18 +11,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from headrace.model.errors import HeadraceError, InvalidRequestError, ThrottledError, UnavailableError
 from headrace.ports.external_targets import Target
 
-GROUP_PREFIX: Final = "headrace-port-"
-_GROUP_NAME: Final = re.compile(rf"{GROUP_PREFIX}([0-9]{{1,5}})", re.ASCII)
 _REMOVED: Final = "draining"
 _UNHEALTHY: Final = "unhealthy"
 _THROTTLES: Final = ("Throttling", "ThrottlingException", "RequestLimitExceeded")
 _NO_SUCH_TARGET: Final = "InvalidTarget"
 _TARGETS_PER_CALL_MAX: Final = 100
-
-
-def group_name(port: int) -> str:
-    """The name of the target group of a port."""
-    return f"{GROUP_PREFIX}{port}"
 
 
 class LoadBalancingClient(Protocol):
@@ -35,10 +28,14 @@ class LoadBalancingClient(Protocol):
 
 
 class LoadBalancerTargets:
-    """`ports.external_targets.ExternalTargets` over the target groups of the load balancer with the ARN `balancer`."""
+    """`ports.external_targets.ExternalTargets` over the target groups of the load balancer with the ARN `balancer`.
 
-    def __init__(self, client: LoadBalancingClient, balancer: str) -> None:
+    The names of its groups for stores are `prefix` and the number of the port.
+    """
+
+    def __init__(self, client: LoadBalancingClient, balancer: str, prefix: str) -> None:
         self._client = client
+        self._name = re.compile(re.escape(prefix) + "([0-9]{1,5})", re.ASCII)
         self._balancer = balancer
         self._groups: dict[int, str] = {}
 
@@ -48,7 +45,7 @@ class LoadBalancerTargets:
             groups = [group for page in pages for group in page["TargetGroups"]]
         except (BotoCoreError, ClientError) as error:
             raise _problem("the target groups", error) from error
-        named = ((_GROUP_NAME.fullmatch(group["TargetGroupName"]), group["TargetGroupArn"]) for group in groups)
+        named = ((self._name.fullmatch(group["TargetGroupName"]), group["TargetGroupArn"]) for group in groups)
         self._groups = {int(match[1]): arn for match, arn in named if match is not None}
         return sorted(self._groups)
 

@@ -377,23 +377,6 @@ class ContainerState:
     pointer_version: int | None = None
 
 
-# The ports outside that store processes have taken. A port belongs to the store that its record names, while the lease
-# of that store lasts.
-
-
-def external_port_key(port: int) -> Key:
-    return Key(CLUSTER_PARTITION, f"external/{port:05d}")
-
-
-def external_port_body(store_id: str) -> dict[str, Any]:
-    return versioned(store=store_id)
-
-
-def decode_external_port(body: Body) -> str:
-    """The store that has taken the port."""
-    return decoded("external port", body, lambda found: _text(found["store"]))
-
-
 def find_external_addresses(store: MetadataStore, store_ids: Iterable[str]) -> dict[str, ExternalAddress]:
     """The addresses outside of those of the stores that have one; one batch read for each hundred stores."""
     wanted = sorted(set(store_ids))

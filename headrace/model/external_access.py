@@ -69,7 +69,7 @@ class ExternalOffer:
 
 
 def parse_network(name: str) -> Network:
-    """Raises InvalidRequestError: the value of NETWORK_VARIABLE is no network."""
+    """Raises InvalidRequestError: the value of NETWORK_VARIABLE is not one."""
     if name not in tuple(Network):
         raise InvalidRequestError(f"{NETWORK_VARIABLE} is {name[:40]!r}, expected {' or '.join(Network)}")
     return Network(name)

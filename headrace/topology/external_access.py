@@ -18,6 +18,12 @@ class ExternalAccess:
     """The longest of a listener for TCP. Pravega's Java client is silent for six minutes."""
     listeners_max: int = 50
     """AWS's quota of a load balancer."""
+    group_prefix: str = "headrace-port-"
+    """Begins the name of the target group of a port."""
+
+    def group_name(self, port: int) -> str:
+        """The name of the target group of a port."""
+        return f"{self.group_prefix}{port}"
 
     def slots(self, size: SegmentStoreService) -> int:
         """The ports of a zone: during a deployment the stores of before and of now run together."""

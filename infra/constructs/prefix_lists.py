@@ -6,7 +6,6 @@ AWS has made them, and a synth without an account cannot look up their ids. So C
 from __future__ import annotations
 
 import aws_cdk as cdk
-from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -20,7 +19,7 @@ DESCRIBE_REASON = "ec2:DescribeManagedPrefixLists is an action on the account: A
 
 
 class PrefixLists(Construct):
-    """`s3` and `dynamodb` are peers of security groups: the addresses of these services in the Region."""
+    """`s3` and `dynamodb` are the ids of the lists with the addresses of these services in the Region."""
 
     def __init__(self, scope: Construct, id_: str) -> None:
         super().__init__(scope, id_)
@@ -43,5 +42,5 @@ class PrefixLists(Construct):
             service_timeout=cdk.Duration.seconds(topology.PREFIX_LISTS.timeout_s),
         )
         known.node.add_dependency(finder)
-        self.s3 = ec2.Peer.prefix_list(known.get_att_string("S3"))
-        self.dynamodb = ec2.Peer.prefix_list(known.get_att_string("DynamoDb"))
+        self.s3 = known.get_att_string("S3")
+        self.dynamodb = known.get_att_string("DynamoDb")

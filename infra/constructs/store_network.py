@@ -31,9 +31,11 @@ from infra.constructs.endpoint_policies import (
     use_table,
     write_logs,
 )
+from infra.constructs.inline_egress import Way, let_out
 from infra.settings import EXTERNAL_SCHEMES, Settings
 
-_HTTPS = ec2.Port.tcp(443)
+_HTTPS_PORT = 443
+_HTTPS = ec2.Port.tcp(_HTTPS_PORT)
 _WIRE_PORTS = ec2.Port.tcp_range(*topology.LARGEST_STORES.wire_ports)
 _REPLICA_PORTS = ec2.Port.tcp_range(*topology.LARGEST_STORES.replica_ports)
 _METRICS_PORTS = ec2.Port.tcp_range(*topology.LARGEST_STORES.health_ports)
@@ -63,10 +65,10 @@ class StoreNetwork(Construct):
     Every endpoint has a policy: credentials of another account that reach a store or function are of no use there.
     """
 
-    def __init__(self, scope: Construct, id_: str, settings: Settings, lists: ServicePeers) -> None:
+    def __init__(self, scope: Construct, id_: str, settings: Settings, lists: ServiceLists) -> None:
         super().__init__(scope, id_)
         self.has_client_subnets = settings.spark_job
-        self._faces_internet = _faces_internet(settings)
+        self._has_public_balancer = _has_public_balancer(settings)
         self._lists = lists
         self.vpc = ec2.Vpc(
             self,
@@ -121,7 +123,7 @@ class StoreNetwork(Construct):
             values[deployed_network.store_zone(index)] = zone_id(subnet)
         if self.has_client_subnets:
             values[deployed_network.CLIENT_SUBNET] = self._subnets(self.client_subnets)[0].subnet_id
-        if self._faces_internet:
+        if self._has_public_balancer:
             for index, subnet in enumerate(self._subnets(ec2.SubnetSelection(subnet_group_name=_PUBLIC))):
                 values[deployed_network.public_subnet(index)] = subnet.subnet_id
         return values
@@ -160,7 +162,8 @@ class StoreNetwork(Construct):
     def _open_bridge(self) -> None:
         """Clients reach the bridge through its load balancer only."""
         self.balancer_group.add_ingress_rule(self.clients_group, _BRIDGE_PORT, "gRPC from clients")
-        self.balancer_group.add_egress_rule(self.bridge_group, _BRIDGE_PORT, "gRPC to the bridge")
+        port, bridge = GRPC_BRIDGE.port, self.bridge_group.security_group_id
+        let_out(self.balancer_group, [Way(port, port, "gRPC to the bridge", group=bridge)])
         self.bridge_group.add_ingress_rule(self.balancer_group, _BRIDGE_PORT, "gRPC from the load balancer")
 
     def _add_endpoints(self) -> None:
@@ -178,8 +181,13 @@ class StoreNetwork(Construct):
         endpoints_group.add_ingress_rule(self.bridge_group, _HTTPS, "AWS APIs from the gRPC bridge")
         for group in (self.functions_group, self.stores_group, self.bridge_group):
             group.add_egress_rule(endpoints_group, _HTTPS, "AWS APIs through interface endpoints")
-            group.add_egress_rule(self._lists.s3, _HTTPS, "S3 through its gateway endpoint")
-            group.add_egress_rule(self._lists.dynamodb, _HTTPS, "DynamoDB through its gateway endpoint")
+            let_out(
+                group,
+                [
+                    Way(_HTTPS_PORT, _HTTPS_PORT, f"{name} through its gateway endpoint", prefix_list=prefix_list)
+                    for name, prefix_list in (("S3", self._lists.s3), ("DynamoDB", self._lists.dynamodb))
+                ],
+            )
         for name, (service, statements) in _INTERFACE_ENDPOINTS.items():
             endpoint = self.vpc.add_interface_endpoint(
                 name, service=service, subnets=self.store_subnets, security_groups=[endpoints_group], open=False
@@ -198,11 +206,11 @@ class StoreNetwork(Construct):
         )
 
 
-class ServicePeers(Protocol):
-    """The addresses of the services that have gateway endpoints."""
+class ServiceLists(Protocol):
+    """The ids of the prefix lists of the services that have gateway endpoints."""
 
-    s3: ec2.IPeer
-    dynamodb: ec2.IPeer
+    s3: str
+    dynamodb: str
 
 
 def metrics_peer(source: str) -> ec2.IPeer:
@@ -240,7 +248,7 @@ def _subnets(settings: Settings) -> list[ec2.SubnetConfiguration]:
     if settings.spark_job:
         egress = ec2.SubnetType.PRIVATE_WITH_EGRESS
         subnets += [ec2.SubnetConfiguration(name=_CLIENTS, subnet_type=egress, cidr_mask=24), public]
-    elif _faces_internet(settings):
+    elif _has_public_balancer(settings):
         # The addresses of the client subnets stay free, so that adding the Spark job moves no load balancer.
         isolated = ec2.SubnetType.PRIVATE_ISOLATED
         reserved = ec2.SubnetConfiguration(name=_CLIENTS, subnet_type=isolated, cidr_mask=24, reserved=True)
@@ -248,6 +256,6 @@ def _subnets(settings: Settings) -> list[ec2.SubnetConfiguration]:
     return subnets
 
 
-def _faces_internet(settings: Settings) -> bool:
+def _has_public_balancer(settings: Settings) -> bool:
     """Whether a load balancer is reached from the internet."""
     return settings.external_domain is not None and settings.external_scheme == EXTERNAL_SCHEMES[0]

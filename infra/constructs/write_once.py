@@ -1,7 +1,7 @@
 """The policy of the chunk bucket: stores write each chunk once, and only their collector deletes it.
 
 The policy denies, so no policy of a role can allow it again. An administrator may still change the policy of the
-bucket, which CloudTrail records. S3's own lifecycle rules are not subject to it.
+bucket, which CloudTrail records. It does not concern S3's own lifecycle rules.
 """
 
 from __future__ import annotations

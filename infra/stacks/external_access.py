@@ -21,13 +21,13 @@ from aws_cdk import aws_route53 as route53
 from constructs import Construct
 
 from headrace import topology
-from headrace.adapters.load_balancer import GROUP_PREFIX, group_name
 from headrace.certificate_names import BRIDGE_LABEL, external_name, store_label
 from headrace.topology.external_access import EXTERNAL_ACCESS
 from headrace.topology.grpc_bridge import GRPC_BRIDGE
 from infra.constructs import deployed_network
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
 from infra.constructs.controller_function import AsynchronousLimits, ControllerFunction
+from infra.constructs.inline_egress import Way, let_out
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging import lambda_bundle
 from infra.settings import EXTERNAL_SCHEMES, Settings
@@ -106,8 +106,8 @@ class ExternalAccessStack(cdk.Stack):
         for cidr in self._settings.external_from:
             for port, what in outside:
                 group.add_ingress_rule(ec2.Peer.ipv4(cidr), port, what)
+        ways: list[Way] = []
         for peer, port, name, what in inside:
-            group.add_egress_rule(peer, port, f"{what} to targets")
             rule = port.to_rule_json()
             ec2.CfnSecurityGroupIngress(
                 self,
@@ -119,6 +119,8 @@ class ExternalAccessStack(cdk.Stack):
                 to_port=rule["toPort"],
                 description=f"{what} from the load balancer for clients outside",
             )
+            ways.append(Way(rule["fromPort"], rule["toPort"], f"{what} to targets", group=peer.security_group_id))
+        let_out(group, ways)
         acknowledge(group, "AwsSolutions-EC23", OPEN_REASON)
         return group
 
@@ -134,7 +136,7 @@ class ExternalAccessStack(cdk.Stack):
 
     def _store_targets(self, port: int) -> balancing.NetworkTargetGroup:
         """The one process of a store that has this port, if there is one."""
-        group = self._targets(f"Targets{port}", group_name(port), topology.SEGMENT_STORES.wire_port)
+        group = self._targets(f"Targets{port}", EXTERNAL_ACCESS.group_name(port), topology.SEGMENT_STORES.wire_port)
         # Half of the ports have no target but during a deployment. The names must lead to the others all the same.
         group.set_attribute("target_group_health.dns_failover.minimum_healthy_targets.count", "off")
         # A store that is removed has ended.
@@ -186,7 +188,7 @@ class ExternalAccessStack(cdk.Stack):
 
     def _keep_targets(self) -> None:
         groups = self.format_arn(
-            service="elasticloadbalancing", resource="targetgroup", resource_name=f"{GROUP_PREFIX}*/*"
+            service="elasticloadbalancing", resource="targetgroup", resource_name=f"{EXTERNAL_ACCESS.group_prefix}*/*"
         )
         keeper = ControllerFunction(
             self,

@@ -10,10 +10,11 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 from moto import mock_aws
 
-from headrace.adapters.load_balancer import LoadBalancerTargets, group_name
+from headrace.adapters.load_balancer import LoadBalancerTargets
 from headrace.adapters.memory.external_targets import MemoryExternalTargets
 from headrace.model.errors import InvalidRequestError, UnavailableError
 from headrace.ports.external_targets import ExternalTargets, Target
+from headrace.topology.external_access import EXTERNAL_ACCESS
 
 PORTS = [20_000, 20_001]
 
@@ -25,13 +26,17 @@ def made_on_aws() -> LoadBalancerTargets:
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24")["Subnet"]["SubnetId"]
     made = client.create_load_balancer(Name="outside", Subnets=[subnet], Type="network", Scheme="internal")
     balancer = made["LoadBalancers"][0]["LoadBalancerArn"]
-    for name, port in [(group_name(port), port) for port in PORTS] + [("headrace-external-bridge", 9090)]:
+    for name, port in [(EXTERNAL_ACCESS.group_name(port), port) for port in PORTS] + [
+        ("headrace-external-bridge", 9090)
+    ]:
         group = client.create_target_group(Name=name, Protocol="TCP", Port=port, VpcId=vpc, TargetType="ip")
         arn = group["TargetGroups"][0]["TargetGroupArn"]
         forward = [{"Type": "forward", "TargetGroupArn": arn}]
         client.create_listener(LoadBalancerArn=balancer, Protocol="TCP", Port=port, DefaultActions=forward)
-    client.create_target_group(Name=group_name(30_000), Protocol="TCP", Port=1, VpcId=vpc, TargetType="ip")
-    return LoadBalancerTargets(client, balancer)
+    client.create_target_group(
+        Name=EXTERNAL_ACCESS.group_name(30_000), Protocol="TCP", Port=1, VpcId=vpc, TargetType="ip"
+    )
+    return LoadBalancerTargets(client, balancer, EXTERNAL_ACCESS.group_prefix)
 
 
 @pytest.fixture(params=["memory", "aws"])
@@ -73,7 +78,7 @@ class Refusing:
 
 
 def test_a_balancer_that_does_not_answer_is_unavailable():
-    targets = LoadBalancerTargets(Refusing(), "arn")  # type: ignore[arg-type]
+    targets = LoadBalancerTargets(Refusing(), "arn", "port-")  # type: ignore[arg-type]
     with pytest.raises(UnavailableError):
         targets.ports()
     with pytest.raises(InvalidRequestError):

@@ -152,6 +152,16 @@ def test_stores_functions_and_bridge_reach_what_they_need(assembly: Assembly):
         assert to_groups == {(endpoints, 443, 443), *others}
 
 
+def test_each_closed_group_has_rules_of_its_own(assembly: Assembly, external_assembly: Assembly):
+    """EC2 lets everything out of a group that has none in its own description."""
+    for each in (assembly, external_assembly):
+        for group in each.resources("AWS::EC2::SecurityGroup"):
+            open_to_all = [
+                rule for rule in group.properties["SecurityGroupEgress"] if rule.get("CidrIp") == "0.0.0.0/0"
+            ]
+            assert bool(open_to_all) == group.logical_id.startswith(("NetworkClients", "Workers")), group.logical_id
+
+
 def test_only_the_finder_may_ask_for_prefix_lists(assembly: Assembly):
     function = assembly.named("AWS::Lambda::Function", "FunctionName")["headrace-prefix-lists"]
     role = assembly.get(STACK, function.properties["Role"]).properties

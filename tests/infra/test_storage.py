@@ -58,7 +58,7 @@ def test_buckets_are_private_encrypted_and_refuse_plain_http(assembly: Assembly)
             for policy in assembly.resources("AWS::S3::BucketPolicy", bucket.stack)
             if assembly.get(bucket.stack, policy.properties["Bucket"]).logical_id == bucket.logical_id
         ]
-        conditions = [statement["Condition"] for statement in policy if statement["Effect"] == "Deny"]
+        conditions = [statement.get("Condition") for statement in policy if statement["Effect"] == "Deny"]
         assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
 
 

@@ -23,10 +23,8 @@ from headrace.metadata.cluster_records import (
     container_map_body,
     decode_claim,
     decode_container_map,
-    decode_external_port,
     decode_snapshot_pointer,
     decode_store_lease,
-    external_port_body,
     find_claim,
     find_claims,
     lease_key,
@@ -273,10 +271,6 @@ def test_an_address_outside_may_have_a_host():
     assert body["external"] == {"name": outside.name, "port": 40_000, "host": "127.0.0.1"}
     assert decode_store_lease(body).external == outside
     assert (outside.reached_at, ExternalAddress("a.b", 1).reached_at) == ("127.0.0.1", "a.b")
-
-
-class TestExternalPort(GoldenRecords):
-    shapes = {"external port": ("store-0", external_port_body, decode_external_port, {"format": 1, "store": "store-0"})}
 
 
 def test_key_of_store_lease():

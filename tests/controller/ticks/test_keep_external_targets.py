@@ -42,7 +42,8 @@ def world() -> World:
 
 
 def test_stores_with_a_lease_become_targets(world: World):
-    world.lease("a", "10.0.0.1", 20_000), world.lease("b", "10.0.0.2", 20_002)
+    world.lease("a", "10.0.0.1", 20_000)
+    world.lease("b", "10.0.0.2", 20_002)
     assert keep_targets(world.store, world.balancer).added == ("a", "b")
     assert world.targets == {20_000: {"10.0.0.1"}, 20_002: {"10.0.0.2"}}
     again = keep_targets(world.store, world.balancer)
@@ -62,14 +63,17 @@ def test_a_store_that_leaves_is_a_target_until_its_end(world: World):
 def test_a_port_that_changes_hands_has_one_target(world: World):
     world.lease("a", "10.0.0.1", 20_000)
     keep_targets(world.store, world.balancer)
-    world.lease("a", "10.0.0.1", 20_000, StoreState.LEFT), world.lease("b", "10.0.0.2", 20_000)
+    world.lease("a", "10.0.0.1", 20_000, StoreState.LEFT)
+    world.lease("b", "10.0.0.2", 20_000)
     kept = keep_targets(world.store, world.balancer)
     assert (kept.added, kept.removed) == (("b",), (Target("10.0.0.1", 12345),))
     assert world.targets == {20_000: {"10.0.0.2"}}
 
 
 def test_stores_that_are_not_reached_are_named(world: World):
-    world.lease("a", "10.0.0.1", 20_000), world.lease("b", "10.0.0.2", None), world.lease("c", "10.0.0.3", 30_000)
+    world.lease("a", "10.0.0.1", 20_000)
+    world.lease("b", "10.0.0.2", None)
+    world.lease("c", "10.0.0.3", 30_000)
     assert keep_targets(world.store, world.balancer).unreachable == ("b", "c")
     world.balancer.unhealthy.add(Target("10.0.0.1", 12345))
     assert keep_targets(world.store, world.balancer).unreachable == ("a", "b", "c")

@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from golden_records import GoldenRecords
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
-from headrace.metadata.cluster_records import ClusterRecords, external_port_key, find_external_addresses, write_lease
+from headrace.metadata.cluster_records import ClusterRecords, find_external_addresses, write_lease
+from headrace.metadata.external_ports import (
+    TakenPort,
+    decode_external_port,
+    external_port_body,
+    external_port_key,
+    take_port,
+)
 from headrace.model.cluster import StoreLease, StoreState
 from headrace.model.external_access import ExternalAddress, ExternalOffer
 from headrace.ports.metadata_store import WriteConflictError
-from segmentstore_fargate.external_port import TakenPort, take_port
 
 OFFER = ExternalOffer("store-0.streams.example.com", range(12345, 12347))
 LEASE = StoreLease("a", "h", 9, "z", 100, "disk", "task", 60)
@@ -97,3 +104,7 @@ def test_a_store_whose_port_was_taken_returns_elsewhere(records: ClusterRecords)
 
 def test_keys_of_ports_have_five_digits():
     assert external_port_key(443).sort == "external/00443"
+
+
+class TestExternalPort(GoldenRecords):
+    shapes = {"external port": ("store-0", external_port_body, decode_external_port, {"format": 1, "store": "store-0"})}
