@@ -26,9 +26,8 @@ def made_on_aws() -> LoadBalancerTargets:
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24")["Subnet"]["SubnetId"]
     made = client.create_load_balancer(Name="outside", Subnets=[subnet], Type="network", Scheme="internal")
     balancer = made["LoadBalancers"][0]["LoadBalancerArn"]
-    for name, port in [(EXTERNAL_ACCESS.group_name(port), port) for port in PORTS] + [
-        ("headrace-external-bridge", 9090)
-    ]:
+    groups = {EXTERNAL_ACCESS.group_name(port): port for port in PORTS} | {"headrace-external-bridge": 9090}
+    for name, port in groups.items():
         group = client.create_target_group(Name=name, Protocol="TCP", Port=port, VpcId=vpc, TargetType="ip")
         arn = group["TargetGroups"][0]["TargetGroupArn"]
         forward = [{"Type": "forward", "TargetGroupArn": arn}]

@@ -12,6 +12,7 @@ from command_line import Ran, ReadJson, Run, Show
 from functions import wiring
 from headrace import client
 from headrace.cli import main, session
+from headrace.model.external_access import NetworkName
 
 
 @pytest.fixture
@@ -19,8 +20,10 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiInMemory]:
     """The API that commands talk to."""
     made = ApiInMemory(monkeypatch)
 
-    def open_client(url: str, auth: session.Auth | None, retry_s: float) -> client.Headrace:
-        return client.connect(url, auth=auth, retry_s=retry_s, transport=made.transport())
+    def open_client(
+        url: str, auth: session.Auth | None, retry_s: float, network: NetworkName | None
+    ) -> client.Headrace:
+        return client.connect(url, auth=auth, retry_s=retry_s, transport=made.transport(), network=network)
 
     monkeypatch.setattr(session, "open_client", open_client)
     yield made

@@ -102,6 +102,19 @@ def test_the_url_comes_from_the_option_or_the_environment(ok: Show, run: Run, mo
     assert run("scope", "list", "--url", "ftp://nowhere").code == ExitCode.REFUSED
 
 
+def test_the_network_is_the_clients(ok: Show, run: Run, monkeypatch: pytest.MonkeyPatch):
+    asked: list[object] = []
+    open_client = session.open_client
+    monkeypatch.setattr(session, "open_client", lambda *options: asked.append(options[-1]) or open_client(*options))
+    ok("scope", "list")
+    ok("scope", "list", "--network", "external")
+    ok("--network", "external", "scope", "list", "--network", "vpc")
+    assert asked == [None, "external", "vpc"]
+    assert run("scope", "list", "--network", "moon").code == ExitCode.USAGE
+    monkeypatch.setenv("HEADRACE_NETWORK", "moon")
+    assert run("scope", "list").code == ExitCode.REFUSED
+
+
 def test_the_default_url_is_that_of_the_client():
     from headrace.client import headrace
 

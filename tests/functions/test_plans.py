@@ -10,8 +10,13 @@ from functions_in_memory import Call, FunctionWorld
 from functions import wiring
 from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.metadata.cluster_records import claim_body, claim_sort, write_lease
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
+from headrace.model.cluster import StoreLease
+from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
+from headrace.model.external_access import ExternalAddress
 from headrace.ports.metadata_store import Create, Key
+from headrace.topology import CONTAINER_COUNT
 
 NEW_LOW, NEW_HIGH = (1 << 32) + 2, (1 << 32) + 3
 
@@ -75,6 +80,27 @@ def test_range_plans(call: Call, scaled_stream: str) -> None:
     }
     bare = call("POST", f"{scaled_stream}/range-plans", {"ranges": ranges, "links": False}).body["ranges"]
     assert [piece["storedUntil"] for one in bare for piece in one["pieces"]] == [None, None]
+
+
+def test_plans_have_the_addresses_of_the_readers_network(
+    call: Call, world: FunctionWorld, scaled_stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = ContainerClaim("store-0", "10.0.0.1", 1234, "z", tls_name="store-0.headrace.internal")
+    keys = [Key(CLUSTER_PARTITION, claim_sort(each)) for each in range(CONTAINER_COUNT)]
+    world.store.write(*(Create(key, claim_body(claim)) for key in keys))
+    ranges = {"ranges": [{"segmentId": 1, "start": 0, "end": 20}]}
+    (within,) = call("POST", f"{scaled_stream}/range-plans", ranges).body["ranges"]
+    assert within["endpoint"]["host"] == "10.0.0.1"
+    refused = call("POST", f"{scaled_stream}/range-plans", ranges, network="external")
+    assert (refused.status, refused.code) == (400, "no_external_network")
+    monkeypatch.setenv("HEADRACE_EXTERNAL_DOMAIN", "streams.example.com")
+    (early,) = call("POST", f"{scaled_stream}/range-plans", ranges, network="external").body["ranges"]
+    assert early["endpoint"] is None
+    address = ExternalAddress("store-0.streams.example.com", 12346)
+    lease = StoreLease("store-0", "10.0.0.1", 1234, "z", 100, "disk", "", 60, external=address)
+    world.store.write(write_lease(lease, None))
+    (outside,) = call("POST", f"{scaled_stream}/range-plans", ranges, network="external").body["ranges"]
+    assert (outside["endpoint"]["host"], outside["endpoint"]["port"]) == (address.name, address.port)
 
 
 @pytest.mark.parametrize(

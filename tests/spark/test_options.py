@@ -56,6 +56,17 @@ def test_times_from_2001_on_are_taken(time: str) -> None:
     assert read_options(REQUIRED | {"start_stream_cut": time}).start_stream_cut == "time:978307200000"
 
 
+def test_the_network_is_an_option_or_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADRACE_NETWORK", raising=False)
+    assert read_options(REQUIRED).network is None
+    assert read_options(REQUIRED | {"network": "External"}).network == "external"
+    monkeypatch.setenv("HEADRACE_NETWORK", "external")
+    assert read_options(REQUIRED).network == "external"
+    assert read_options(REQUIRED | {"network": "vpc"}).network == "vpc"
+    with pytest.raises(InvalidRequestError, match="none of vpc, external"):
+        read_options(REQUIRED | {"network": "moon"})
+
+
 @pytest.mark.parametrize("missing", sorted(REQUIRED))
 def test_what_is_required_is_named(missing: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"option '{missing}': it is required") as raised:
