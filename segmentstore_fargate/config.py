@@ -79,7 +79,7 @@ from headrace.model.external_access import EXTERNAL_PORTS_MAX, ExternalOffer
 from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.replica_placement import LOCAL_ZONE
-from headrace.model.tls_modes import TlsMode, is_tls_name
+from headrace.model.tls_modes import NAME_CHARACTERS_MAX, TlsMode, is_tls_name
 from headrace.ports.token_keys import TokenKeySource
 from headrace.segmentstore.connections.receive_memory import receive_bytes_min
 from headrace.segmentstore.log.journal.journal_commits import JOURNAL_FILE_BYTES
@@ -253,14 +253,17 @@ def _read_external(environment: Mapping[str, str], tls: TlsSettings) -> External
         raise InvalidRequestError(f"{EXTERNAL_NAME} is {name[:300]!r}, expected a DNS name in lower case")
     if tls.mode is not TlsMode.REQUIRED:
         raise InvalidRequestError(f"{EXTERNAL_NAME} is set: clients outside the network need HEADRACE_TLS=required")
-    first, _, last = ports.partition("-")
-    numbers = [int(each) for each in (first, last or first) if re.fullmatch(r"[0-9]{1,5}", each, re.ASCII)]
-    if len(numbers) != len((first, last)) or not 1 <= numbers[0] <= numbers[1] <= _PORT_MAX:
+    match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", ports, re.ASCII)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= first <= last <= _PORT_MAX:
         raise InvalidRequestError(f"{EXTERNAL_PORTS} is {ports[:40]!r}, expected ports such as 12345-12346")
-    offered = range(numbers[0], numbers[1] + 1)
+    offered = range(first, last + 1)
     if len(offered) > EXTERNAL_PORTS_MAX:
         raise InvalidRequestError(f"{EXTERNAL_PORTS} is {ports!r}: expected at most {EXTERNAL_PORTS_MAX} ports")
-    return ExternalOffer(name, offered, environment.get(EXTERNAL_HOST, ""))
+    host = environment.get(EXTERNAL_HOST, "")
+    if not (len(host) <= NAME_CHARACTERS_MAX and re.fullmatch(r"[A-Za-z0-9.:_-]*", host, re.ASCII)):
+        raise InvalidRequestError(f"{EXTERNAL_HOST} is {host[:40]!r}, expected a name or an address")
+    return ExternalOffer(name, offered, host)
 
 
 def _read_shares(read: _Reader, classes: ContainerLayout, processes: int) -> dict[str, tuple[int, ...]]:

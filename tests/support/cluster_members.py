@@ -16,6 +16,7 @@ from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.controller.ticks.assign_containers import detect_failed_stores
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.cluster import StoreLease
+from headrace.model.external_access import ExternalOffer
 from headrace.model.names import container_of_segment
 from segmentstore_fargate.membership import Membership, Place
 
@@ -73,6 +74,7 @@ async def member(
     volume: str | None = None,
     task: str = "",
     openings_s: float = 10,
+    offer: ExternalOffer | None = None,
 ) -> AsyncIterator[Member]:
     """Without `graceful` it is gone from one moment to the next: what it does while it ends reaches nobody."""
     own = replace(world, disk=disk or MemoryJournalDisk(), opens=())
@@ -83,7 +85,7 @@ async def member(
         async with own.running(graceful=graceful) as running:
             identity = StoreLease(name, "127.0.0.1", running.port, "z", 100, volume or f"disk-{name}", task, GRACE_MS)
             place = Place(own.layout.count, tuple(share))
-            membership = Membership(running.store, metadata, world.clock, identity, place, fatal.append)
+            membership = Membership(running.store, metadata, world.clock, identity, place, fatal.append, offer=offer)
             await membership.register()
             await membership.join()
             try:

@@ -24,8 +24,9 @@ from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.controller.ticks.assign_containers import end_lease_of_task
 from headrace.metadata.cluster_records import StoredMap, write_lease
-from headrace.model.cluster import ContainerMap, registered
+from headrace.model.cluster import ContainerMap, lost, registered
 from headrace.model.errors import FencedError, UnavailableError
+from headrace.model.external_access import ExternalOffer
 from segmentstore_fargate import heartbeat as heartbeat_module
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +39,41 @@ async def test_a_beat_costs_a_write_and_a_read(world: World):
             await a.beat()
         await asyncio.sleep(0.01)
         assert a.metadata.calls == {"write": 3, "get_many": 3}
+
+
+OFFER = ExternalOffer("store-0.streams.example.com", range(12345, 12347))
+
+
+async def test_an_address_outside_costs_no_more_beats(world: World):
+    async with member(world, "a", range(CONTAINERS), offer=OFFER) as a:
+        assert lease(world, "a").lease.external == OFFER.address(12345)
+        a.metadata.calls.clear()
+        await a.beat()
+        assert a.metadata.calls == {"write": 1, "get_many": 1}
+        assert lease(world, "a").lease.external == OFFER.address(12345)
+
+
+async def test_a_port_that_becomes_free_is_taken(world: World):
+    """During a deployment more stores may run than there are ports, until the lease of a crashed one has ended."""
+    one = ExternalOffer(OFFER.name, range(12345, 12346))
+    async with member(world, "a", range(CONTAINERS), offer=one), member(world, "b", offer=one) as b:
+        assert lease(world, "b").lease.external is None
+        await b.beat()
+        assert lease(world, "b").lease.external is None
+        found = lease(world, "a")
+        world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
+        await b.beat()
+        assert lease(world, "b").lease.external == one.address(12345)
+
+
+async def test_a_store_that_returns_takes_another_port(world: World):
+    async with member(world, "a", range(CONTAINERS), offer=OFFER) as a:
+        found = lease(world, "a")
+        world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
+        async with member(world, "b", offer=OFFER):
+            assert lease(world, "b").lease.external == OFFER.address(12345)
+            await a.beat()
+            assert lease(world, "a").lease.external == OFFER.address(12346)
 
 
 async def test_replica_is_named_again_after_a_failed_write(world: World, monkeypatch):
