@@ -36,6 +36,7 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
     observability = ObservabilityStack(app, "HeadraceObservability", settings)
     observability.add_stack_dependency(queues)
     network = NetworkStack(app, "HeadraceNetwork", settings)
+    network.add_stack_dependency(observability)  # it has a function
     api = ControllerApiStack(app, "HeadraceControllerApi", settings, network.network)
     processors = ProcessorsStack(app, "HeadraceProcessors", settings, network.network)
     stores = SegmentStoresStack(app, STORES_STACK_NAME, settings, network.network)

@@ -46,7 +46,9 @@ _OWN: Final = frozenset({"metadata", "checkpoint_location", "plans", "reader_gro
 
 _POSITIONS: Final = ("start_stream_cut", "checkpoint_location", "reader_group")
 _FOR_LAG: Final = frozenset({*_POSITIONS, "plans"})
-_FOR_ALL: Final = frozenset({"metadata", "controller", "scope", "stream", "stream_pattern", "auth", "patience_s"})
+_FOR_ALL: Final = frozenset(
+    {"metadata", "controller", "scope", "stream", "stream_pattern", "auth", "network", "patience_s"}
+)
 ANY_STREAM: Final = ".*"
 """The pattern if the options name no streams."""
 

@@ -181,4 +181,5 @@ def test_the_same_sources_make_the_same_assets(assembly: Assembly, smallest_asse
     }
     assert len(of_choices) == 3
     assert assets(smallest_assembly) - of_choices <= assets(assembly)
-    assert len(assets(smallest_assembly) - of_choices) == 2  # the functions' bundle and the context of the stores
+    # The bundles of the functions and of those for the network, and the context of the stores.
+    assert len(assets(smallest_assembly) - of_choices) == 3

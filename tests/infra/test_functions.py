@@ -8,6 +8,7 @@ import pytest
 from cdk_assembly import Assembly
 
 from headrace import topology
+from infra.packaging.lambda_bundle import NETWORK
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
@@ -82,8 +83,22 @@ def test_an_account_with_few_executions_reserves_none(smallest_assembly: Assembl
 
 
 def test_all_functions_share_one_bundle(functions):
-    keys = {function.properties["Code"]["S3Key"] for function in functions.values()}
+    own = {f"headrace-{each.name}" for each in topology.DEPLOYMENT_FUNCTIONS if each.has_own_bundle}
+    keys = {function.properties["Code"]["S3Key"] for name, function in functions.items() if name not in own}
     assert len(keys) == 1
+
+
+def test_the_functions_of_the_network_have_their_models(assembly: Assembly, functions):
+    """The model of EC2 is as large as those of all other services together: no other function unpacks it."""
+    shared = functions["headrace-ticks"].properties["Code"]["S3Key"]
+    assert functions["headrace-prefix-lists"].properties["Code"]["S3Key"] != shared
+    bundles = [each.parents[1] for each in assembly.directory.glob("asset.*/functions/__init__.py")]
+    with_model = [each for each in bundles if (each / "botocore" / "data" / "ec2").is_dir()]
+    assert (len(bundles), len(with_model)) == (2, 1)
+    (bundle,) = with_model
+    assert {path.name for path in (bundle / "botocore" / "data").iterdir() if path.is_dir()} == NETWORK.services
+    for name in ("prefix_lists.py", "external_targets.py"):
+        assert (bundle / "functions" / "deployment" / name).is_file()
 
 
 @pytest.mark.parametrize("declared", topology.FUNCTIONS, ids=lambda declared: declared.name)

@@ -43,6 +43,7 @@ RESOURCES = {
 }
 SECRET = "arn:<AWS::Partition>:secretsmanager:<AWS::Region>:<AWS::AccountId>:secret:"
 ACTIONS_WITHOUT_RESOURCES = {
+    "ec2:DescribeManagedPrefixLists",
     *NETWORK_INTERFACE_ACTIONS,
     "ecr:GetAuthorizationToken",
     # Glue's network interfaces and metrics
