@@ -13,6 +13,7 @@ from headrace.cli.bill import (
     FLUSH_BYTES,
     Load,
     bill,
+    external_lines,
     idle_lines,
     other_services,
     ticks_per_month,
@@ -29,6 +30,19 @@ LOADS = st.builds(Load, st.floats(0, 1_000), st.integers(0, 100), st.floats(0, 4
 def dollars(lines, beginning):
     (found,) = [line.dollars for line in lines if line.text.startswith(beginning)]
     return found
+
+
+def test_clients_outside_pay_for_the_balancer_and_the_way_out():
+    """Worked out by hand: 16.43 for the balancer, 10.95 for addresses, 2,628 GB in and three times as many out."""
+    within, outside = Load(1, 3, 7), Load(1, 3, 7, is_outside=True)
+    assert external_lines(within) == []
+    lines = bill(outside)
+    assert round(dollars(lines, "load balancer for clients outside"), 2) == 16.43
+    assert round(dollars(lines, "public addresses in 3 zones"), 2) == 10.95
+    assert round(dollars(lines, "bytes through the load balancer"), 2) == 63.07
+    assert round(dollars(lines, "reads of 3 readers that leave AWS"), 2) == 709.56
+    assert not [line.text for line in lines if "another zone" in line.text], "a name leads to the zone of its store"
+    assert len(external_lines(Load(0, 0, 0, is_outside=True))) == 2
 
 
 @pytest.mark.parametrize(

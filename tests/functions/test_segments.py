@@ -124,6 +124,13 @@ def test_a_client_outside_gets_the_external_address(call: Call, world: FunctionW
     assert (within["host"], within["port"], within["tlsName"]) == ("10.0.0.1", 1234, "store-0.headrace.internal")
 
 
+@pytest.mark.usefixtures("outside")
+def test_the_address_of_a_store_without_a_lease_is_unknown(call: Call, world: FunctionWorld, active_stream: str):
+    claim_all(world)
+    found = call("GET", f"{active_stream}/segments/0/endpoint", network="external")
+    assert (found.status, found.code) == (503, "unavailable")
+
+
 def test_without_external_addresses_the_network_is_refused(call: Call, world: FunctionWorld, active_stream: str):
     claim_all(world)
     refused = call("GET", f"{active_stream}/segments/0/endpoint", network="external")
