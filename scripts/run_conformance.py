@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 SHARED_GROUPS = ROOT / "tests" / "conformance"
 PROJECT = SHARED_GROUPS / "java"
 RESULTS = SHARED_GROUPS / "results"
@@ -93,17 +94,18 @@ def run_with_java(part: str, clients: Sequence[str]) -> bool:
 
 def run_java(work: Path, class_path: str, part: str) -> bool:
     """Run the checks of the Java client, and keep their results; whether all passed."""
-    from headrace.local.running import running_stack
+    from shared_stack import foreign_environment, shared_stack
 
     found = work / "checks.json"
     with (
-        running_stack(work, segment_stores=SEGMENT_STORES, grpc=True) as state,
+        shared_stack(work, segment_stores=SEGMENT_STORES, grpc=True) as state,
         (work / "java.log").open("w") as log,
     ):
         command = ["java", "-Xmx2g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path]
         command += ["headrace.conformance.Conformance", state["endpoints"]["grpc"], str(found)]
         command += [str(work / "local-stack.json"), part]
-        code = subprocess.run(command, stderr=log, check=False).returncode
+        environment = os.environ | foreign_environment(work)
+        code = subprocess.run(command, stderr=log, env=environment, check=False).returncode
     if code != 0:
         print((work / "java.log").read_text()[-5000:], file=sys.stderr)
     if not found.exists():

@@ -1,7 +1,7 @@
-"""Certificates of the local stack: an authority whose key is never written, and a file for each segment store.
+"""Certificates of the local stack: an authority whose key is never written, and a file for each store and the bridge.
 
-Each start of a stack makes another authority, publishes it, and issues the certificates of all stores. They are valid
-for two weeks, so a stack that runs on issues them again each day.
+Each start of a stack makes another authority, publishes it, and issues the certificates. They are valid for two weeks,
+so a stack that runs on issues them again each day.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.adapters.leaf_secrets import FILE, MODE, NAME, SECRET
-from headrace.certificate_names import certified_names, dns_name, external_name, store_label
+from headrace.certificate_names import (
+    BRIDGE_LABEL,
+    certified_names,
+    dns_name,
+    external_name,
+    is_store_label,
+    store_label,
+)
 from headrace.codec.certificates import TrustBundle, leaf_secret_text
 from headrace.metadata.trust import find_trust, write_trust
 from headrace.model.tls_modes import TlsMode
@@ -31,9 +38,11 @@ RENEW_EVERY_S: Final = 24 * 3_600.0
 
 EXTERNAL_DOMAIN: Final = "external.headrace.internal"
 """Stores have names in it for clients with the network `external`."""
+LOCAL_NAME: Final = "localhost"
+"""What Pravega's clients connect to. The names in the zone of a deployment are not in the DNS of this machine."""
 
 OFF: Final = {MODE: TlsMode.OFF.value, FILE: "", SECRET: "", NAME: "", "HEADRACE_EXTERNAL_NAME": ""}
-"""The variables of a store without TLS. They replace those of the user's shell."""
+"""The variables of a process without TLS. They replace those of the user's shell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +51,29 @@ class _Authority:
     certificate: x509.Certificate
 
 
-class LocalCertificates:
-    """The certificates of the stores whose data are in `directories`, in their order. A thread renews them."""
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """The certificate of a store or the bridge, which is issued into `file`."""
 
-    def __init__(self, directories: Sequence[Path], clock: Clock) -> None:
-        self._directories = directories
+    label: str
+    file: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of the process that has this certificate."""
+        return {MODE: TlsMode.REQUIRED.value, FILE: str(self.file.resolve()), SECRET: "", NAME: dns_name(self.label)}
+
+
+class LocalCertificates:
+    """The certificates of the stores whose data are in `directories`, in their order, and of the bridge.
+
+    A thread renews them.
+    """
+
+    def __init__(self, directories: Sequence[Path], bridge_directory: Path, clock: Clock) -> None:
+        """`bridge_directory` is where the bridge's certificate goes."""
+        self._bridge = _Leaf(BRIDGE_LABEL, bridge_directory / FILE_NAME)
+        self._stores = [_Leaf(store_label(index), directory / FILE_NAME) for index, directory in enumerate(directories)]
         self._clock = clock
         self._authority = self._make_authority()
         self._bundle = _bundle(self._authority)
@@ -65,25 +92,31 @@ class LocalCertificates:
         self._renewals.join()
 
     def issue(self) -> None:
-        """Write the file of each store. A reader never sees a part of it."""
+        """Write each file. A reader never sees a part of it."""
         from headrace.certificates.profile import issue_leaf
 
         now_s = self._clock.now_ms() // 1_000
-        for index, directory in enumerate(self._directories):
-            authority, names = self._authority, certified_names(store_label(index), EXTERNAL_DOMAIN)
-            leaf = issue_leaf(authority.certificate, authority.key, names, now_s, is_client=True)
-            directory.mkdir(parents=True, exist_ok=True)
-            fresh = directory / f"{FILE_NAME}.new"
+        for leaf in (*self._stores, self._bridge):
+            authority, names = self._authority, (*certified_names(leaf.label, EXTERNAL_DOMAIN), LOCAL_NAME)
+            secret = issue_leaf(
+                authority.certificate, authority.key, names, now_s, is_client=is_store_label(leaf.label)
+            )
+            leaf.file.parent.mkdir(parents=True, exist_ok=True)
+            fresh = leaf.file.with_name(f"{leaf.file.name}.new")
             fresh.unlink(missing_ok=True)
             file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(file, "w") as opened:
-                opened.write(leaf_secret_text(leaf))
-            fresh.replace(directory / FILE_NAME)
+                opened.write(leaf_secret_text(secret))
+            fresh.replace(leaf.file)
 
     def environment(self, index: int) -> dict[str, str]:
         """The variables of one store."""
-        path = (self._directories[index] / FILE_NAME).resolve()
-        return {MODE: TlsMode.REQUIRED.value, FILE: str(path), SECRET: "", NAME: _name(index)}
+        return self._stores[index].environment
+
+    @property
+    def bridge_environment(self) -> dict[str, str]:
+        """The variables of the bridge."""
+        return self._bridge.environment
 
     def tls_to(self, index: int) -> StoreTls:
         """How the stack itself connects to a store."""

@@ -275,7 +275,7 @@ class LocalStack:
         environment = os.environ | replica_settings(count)
         if self._options.tls:
             self._certificates = LocalCertificates(
-                [world.directory / f"store-{index}" for index in range(count)], self._clock
+                [world.directory / f"store-{index}" for index in range(count)], world.directory / "bridge", self._clock
             )
             self._certificates.start(DynamoMetadataStore(self.resources.table))
             self._parts.callback(self._certificates.stop)
@@ -339,7 +339,13 @@ class LocalStack:
     def _start_bridge(self, world: World) -> None:
         if self._options.grpc_port is None:
             return
-        self._bridge = GrpcBridgeProcess(self._options.grpc_port, os.environ, world.logs_dir / "grpc.log")
+        certificates = self._certificates
+        self._bridge = GrpcBridgeProcess(
+            self._options.grpc_port,
+            os.environ | (certificates.bridge_environment if certificates is not None else {}),
+            world.logs_dir / "grpc.log",
+            has_tls=certificates is not None,
+        )
         self._parts.callback(self._bridge.stop)
         self._bridge.start(self._fail)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from headrace import topology
 from headrace.adapters.tcp.listener import CONNECTIONS_MAX
 from headrace.cli.standard_streams import print_message
+from headrace.local.certificates import LOCAL_NAME
 from headrace.local.failures import EXIT_USAGE, LocalStackError
 from headrace.model.backoff import doubled_pause
 from headrace.model.container_logs import COPIES
@@ -147,8 +148,10 @@ def check_port(port: int) -> None:
 class GrpcBridgeProcess:
     """The bridge on loopback, with the environment of the functions; with `port` 0 the system chooses the port."""
 
-    def __init__(self, port: int, environment: Mapping[str, str], log_file: Path) -> None:
+    def __init__(self, port: int, environment: Mapping[str, str], log_file: Path, *, has_tls: bool = False) -> None:
+        """`has_tls`: the environment has a certificate with the name `localhost`."""
         self._port = port
+        self._scheme, self._host = ("tls", LOCAL_NAME) if has_tls else ("tcp", LOOPBACK)
         self._child = ChildProcess(
             "gRPC bridge",
             "headrace.bridge",
@@ -157,6 +160,7 @@ class GrpcBridgeProcess:
             | {
                 "HEADRACE_GRPC_LISTEN_HOST": LOOPBACK,
                 "HEADRACE_GRPC_LISTEN_PORT": str(port),
+                "HEADRACE_ADVERTISED_HOST": self._host,
                 "HEADRACE_STOP_DEADLINE_S": str(BRIDGE_STOP_DEADLINE_S),
                 "HEADRACE_NETWORK": "vpc",
             },
@@ -179,7 +183,7 @@ class GrpcBridgeProcess:
     @property
     def url(self) -> str:
         """The address in the form that Pravega's clients accept."""
-        return f"tcp://{LOOPBACK}:{self._port}"
+        return f"{self._scheme}://{self._host}:{self._port}"
 
     @property
     def pid(self) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from real_cluster import RealCluster, WorkingQueue, client_of, serve_functions
+from real_cluster import RealCluster, WorkingQueue, client_of, secure_cluster, serve_functions
 from scripted_cluster import Cluster
+from shared_stack import IS_SECURE
 
 from functions import wiring
 from headrace.client import Headrace
@@ -34,9 +35,9 @@ def cluster(make_cluster: Callable[[int], Cluster]) -> Cluster:
 
 
 @pytest.fixture
-def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[RealCluster]:
+def real(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     """A cluster on which the functions work; it is stopped after the test."""
-    cluster = RealCluster()
+    cluster = secure_cluster(monkeypatch, tmp_path_factory.mktemp("secure")) if IS_SECURE else RealCluster()
     serve_functions(cluster, monkeypatch)
     yield cluster
     cluster.close()

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from mixed_group import MixedGroup
 from readers_of_both_clients import JavaReaders, ReadLog
+from shared_stack import foreign_environment, shared_stack
 
 from headrace.client import Headrace, connect
-from headrace.local.running import running_stack
 
 CLASS_PATH = os.environ.get("HEADRACE_JAVA_CLASS_PATH", "")
 
@@ -26,8 +26,9 @@ collect_ignore_glob = [] if CLASS_PATH else ["test_*.py"]
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the state file of a running stack with two segment stores says."""
-    with running_stack(tmp_path_factory.mktemp("stack"), segment_stores=2, grpc=True) as state:
-        yield state
+    directory = tmp_path_factory.mktemp("stack")
+    with shared_stack(directory, segment_stores=2, grpc=True) as state:
+        yield state | {"foreign": foreign_environment(directory)}
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +44,7 @@ def mixed(
     scope = f"mixed-{secrets.token_hex(6)}"
     ours.admin.create_scope(scope)
     log = ReadLog()
-    java = JavaReaders(CLASS_PATH, stack["endpoints"]["grpc"], scope, log, tmp_path / "java.log")
+    java = JavaReaders(CLASS_PATH, stack["endpoints"]["grpc"], scope, log, tmp_path / "java.log", stack["foreign"])
     found = MixedGroup(ours, stack["endpoints"]["http"], scope, java, log)
     try:
         yield found

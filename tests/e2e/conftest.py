@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from headrace.local.running import running_stack
+from shared_stack import shared_stack
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def start_stack(tmp_path: Path, segment_stores: int) -> Iterator[Callable[[], di
     with contextlib.ExitStack() as stack:
 
         def start() -> dict[str, Any]:
-            return stack.enter_context(running_stack(tmp_path, segment_stores=segment_stores))
+            return stack.enter_context(shared_stack(tmp_path, segment_stores=segment_stores))
 
         yield start
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import foreign_client
 import pytest
+from shared_stack import foreign_environment, shared_stack
 
 from headrace.client import Headrace, connect
-from headrace.local.running import running_stack
 
 collect_ignore_glob = [] if importlib.util.find_spec("pravega_client") else ["test_*.py"]
 
@@ -18,8 +18,9 @@ collect_ignore_glob = [] if importlib.util.find_spec("pravega_client") else ["te
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the state file of a running stack with two segment stores says. It has containers whose logs are in S3."""
-    with running_stack(tmp_path_factory.mktemp("stack"), segment_stores=2, grpc=True, s3_containers=2) as state:
-        yield state
+    directory = tmp_path_factory.mktemp("stack")
+    with shared_stack(directory, segment_stores=2, grpc=True, s3_containers=2) as state:
+        yield state | {"foreign": foreign_environment(directory)}
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +37,8 @@ def start(stack: dict[str, Any], ours: Headrace) -> Iterator[Callable[..., forei
     children: list[foreign_client.Child] = []
 
     def start(function: Callable[..., Any], *arguments: Any) -> foreign_client.Child:
-        children.append(foreign_client.Child(stack["endpoints"]["grpc"], function, *arguments))
+        uri, environment = stack["endpoints"]["grpc"], stack["foreign"]
+        children.append(foreign_client.Child(uri, function, *arguments, environment=environment))
         return children[-1]
 
     yield start

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 from guide_runner import GuideRunner, clients_of
+from shared_stack import shared_stack
 
 from headrace.client import Headrace, connect
-from headrace.local.running import running_stack
 
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """The state of a stack that also has containers for streams that S3 acknowledges."""
-    with running_stack(tmp_path_factory.mktemp("guides"), segment_stores=1, s3_containers=1) as state:
+    with shared_stack(tmp_path_factory.mktemp("guides"), segment_stores=1, s3_containers=1) as state:
         yield state
 
 

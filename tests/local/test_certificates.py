@@ -27,7 +27,7 @@ def directories(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def started(directories: list[Path]) -> Iterator[tuple[LocalCertificates, MemoryMetadataStore]]:
     store = MemoryMetadataStore()
-    made = LocalCertificates(directories, SystemClock())
+    made = LocalCertificates(directories, directories[0].parent / "bridge", SystemClock())
     made.start(store)
     yield made, store
     made.stop()
@@ -50,12 +50,22 @@ def test_each_store_has_a_certificate_that_is_accepted(
     assert tls_settings(OF_A_SHELL | OFF) == TlsSettings()
 
 
+def test_the_bridge_has_a_certificate_of_its_own(started: tuple[LocalCertificates, MemoryMetadataStore]) -> None:
+    made, store = started
+    published, settings = find_trust(store), tls_settings(OF_A_SHELL | made.bridge_environment)
+    assert published is not None
+    assert settings.name == "controller.headrace.internal"
+    assert settings.source is not None
+    for name in (settings.name, "localhost"):
+        store_contexts(settings.source.read(), published.bundle, name)
+
+
 def test_each_start_has_another_authority(
     started: tuple[LocalCertificates, MemoryMetadataStore], directories: list[Path]
 ) -> None:
     _, store = started
     before = find_trust(store)
-    again = LocalCertificates(directories, SystemClock())
+    again = LocalCertificates(directories, directories[0].parent / "bridge", SystemClock())
     again.start(store)
     again.stop()
     after = find_trust(store)
@@ -67,7 +77,7 @@ def test_each_start_has_another_authority(
 
 def test_certificates_are_renewed(directories: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificates, "RENEW_EVERY_S", 0.001)
-    made = LocalCertificates(directories, SystemClock())
+    made = LocalCertificates(directories, directories[0].parent / "bridge", SystemClock())
     made.start(MemoryMetadataStore())
     try:
         before = (directories[1] / "certificate.json").read_text()

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from shared_stack import shared_stack
 from sink_world import SinkWorld
 
 from headrace.client import connect
-from headrace.local.running import running_stack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def store() -> Iterator[StoreDouble]:
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """One local stack for all tests that need a real one."""
-    with running_stack(tmp_path_factory.mktemp("stack"), segment_stores=1) as state:
+    with shared_stack(tmp_path_factory.mktemp("stack"), segment_stores=1) as state:
         yield state
 
 

@@ -76,9 +76,8 @@ def _main(
     try:
         import pravega_client
 
-        pipe.send(
-            ("returned", function(_Talk(pipe), pravega_client.StreamManager(uri, bool(environment), False), *arguments))
-        )
+        manager = pravega_client.StreamManager(uri, bool(environment), uri.startswith("tls:"))
+        pipe.send(("returned", function(_Talk(pipe), manager, *arguments)))
     except BaseException:  # noqa: BLE001 - panics of native code are no Exceptions
         pipe.send(("raised", traceback.format_exc()))
 

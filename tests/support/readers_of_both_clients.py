@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,14 +81,22 @@ class ReadLog:
 class JavaReaders:
     """A process with readers of the Java client (`GroupCommands`)."""
 
-    def __init__(self, classes: str, uri: str, scope: str, log: ReadLog, errors: Path) -> None:
+    def __init__(
+        self, classes: str, uri: str, scope: str, log: ReadLog, errors: Path, environment: Mapping[str, str]
+    ) -> None:
         command = ["java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classes]
         command += ["headrace.conformance.GroupCommands", uri, scope]
         self._log = log
         self._answers: queue.Queue[list[str]] = queue.Queue()
         with errors.open("w") as error_file:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=error_file, text=True, encoding="utf-8"
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=error_file,
+                text=True,
+                encoding="utf-8",
+                env={**os.environ, **environment},
             )
         self._thread = threading.Thread(target=self._hear)
         self._thread.start()

@@ -12,12 +12,14 @@ import random
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from functions import wiring
+from headrace.adapters import audit_log
 from headrace.adapters.internal_token import InternalToken
 from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -28,14 +30,19 @@ from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
 from headrace.adapters.tcp.store_trust import StoreTrust
+from headrace.adapters.tcp.tls_contexts import store_contexts
+from headrace.adapters.token_keys import KEYS_FILE, REQUIRED, TOKENS, token_key_source
 from headrace.client import Headrace, TlsOptions, connect
 from headrace.client.loop_thread import LoopThread
+from headrace.codec.delegation_tokens import token_keys_text
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.registry import request_processor
 from headrace.local.http_gateway import HttpRequest, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
 from headrace.metadata.cluster_records import claim_body, claim_sort
+from headrace.metadata.trust import write_trust
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
+from headrace.model.tls_modes import TlsMode
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.ports.scaling_reports import ScalingReports
@@ -195,6 +202,25 @@ class RealCluster:
             return 0
         self.metadata.write(Replace(key, body, found.version))
         return found.version + 1
+
+
+def secure_cluster(monkeypatch: pytest.MonkeyPatch, directory: Path) -> RealCluster:
+    """A cluster that wants TLS and tokens, and functions that issue both. Keys and audit lines are in `directory`."""
+    from certificates_at_hand import Authority
+    from token_clients import KEYS
+
+    authority, clock, name = Authority(), SystemClock(), "store-0.headrace.internal"
+    contexts = store_contexts(authority.issue(name), authority.bundle, name)
+    keys = directory / "token-keys.json"
+    keys.touch(mode=0o600)
+    keys.write_text(token_keys_text(KEYS))
+    environment = {TOKENS: REQUIRED, KEYS_FILE: str(keys)}
+    for variable, value in (environment | {audit_log.FILE: str(directory / "audit.log")}).items():
+        monkeypatch.setenv(variable, value)
+    tls = ServerTls(TlsMode.REQUIRED, lambda: contexts.server)
+    cluster = RealCluster(clock, token_keys=token_key_source(environment, clock), tls=tls, tls_name=name)
+    cluster.metadata.write(write_trust(authority.bundle, None))
+    return cluster
 
 
 def serve_functions(cluster: RealCluster, monkeypatch: pytest.MonkeyPatch) -> None:

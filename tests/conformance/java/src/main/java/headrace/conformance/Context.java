@@ -55,11 +55,18 @@ final class Context implements AutoCloseable {
 
     Context(URI uri, String scope) {
         this.scope = scope;
-        this.config = ClientConfig.builder().controllerURI(uri).build();
+        this.config = config(uri);
         this.streams = opens(StreamManager.create(config));
         streams.createScope(scope);
         this.clients = opens(EventStreamClientFactory.withScope(scope, config));
         this.groups = opens(ReaderGroupManager.withScope(scope, config));
+    }
+
+    /** The client reads the credentials from the environment by itself, but not the authority's certificate. */
+    private static ClientConfig config(URI uri) {
+        String trustStore = System.getenv("HEADRACE_TRUST_STORE");
+        ClientConfig.ClientConfigBuilder builder = ClientConfig.builder().controllerURI(uri);
+        return (trustStore == null ? builder : builder.trustStore(trustStore).validateHostName(true)).build();
     }
 
     <T extends AutoCloseable> T opens(T resource) {
