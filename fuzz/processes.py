@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Final
 
 _LOCAL: Final = 1
+_STATE: Final = 3
 _INODE: Final = 9
 """Columns of /proc/net/tcp."""
+_LISTENS: Final = "0A"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +55,27 @@ def kill_group(group: int) -> None:
 
 def owner_of_port(port: int, candidates: list[Process]) -> int | None:
     """Which of these processes has a TCP connection from this port of 127.0.0.1, as /proc of Linux tells it."""
-    inode = _inode_of_port(port)
-    for process in candidates if inode is not None else ():
-        with suppress(OSError):
-            if any(os.readlink(each) == f"socket:[{inode}]" for each in Path(f"/proc/{process.pid}/fd").iterdir()):
-                return process.pid
-    return None
-
-
-def _inode_of_port(port: int) -> str | None:
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     own = f"0100007F:{port:04X}"
-    return next((line[_INODE] for line in lines if line[_LOCAL] == own and line[_INODE] != "0"), None)
+    inode = next((line[_INODE] for line in _sockets() if line[_LOCAL] == own and line[_INODE] != "0"), None)
+    return None if inode is None else next((each.pid for each in candidates if inode in _inodes_of(each.pid)), None)
+
+
+def listening_ports(pid: int) -> list[int]:
+    """The TCP ports of IPv4 at which a process accepts connections, as /proc of Linux tells it."""
+    own = _inodes_of(pid)
+    found = [line for line in _sockets() if line[_STATE] == _LISTENS and line[_INODE] in own]
+    return sorted(int(line[_LOCAL].partition(":")[2], 16) for line in found)
+
+
+def _sockets() -> list[list[str]]:
+    return [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+
+
+def _inodes_of(pid: int) -> set[str]:
+    """The sockets that a process has open; none of one that has ended."""
+    found = set()
+    with suppress(OSError):
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.add(os.readlink(each).removeprefix("socket:[").removesuffix("]"))
+    return found
