@@ -1,7 +1,8 @@
 """The function that issues certificates: EventBridge calls it once a day, and CloudFormation at each deployment.
 
 For CloudFormation it is a custom resource that is done when each process of the deployment has a certificate. The
-stacks whose processes demand one are deployed later, so what does not work ends the deployment before they change.
+stacks whose processes demand one are deployed later, so what does not work ends the deployment before they change. So
+does a change from `tls=off` to `tls=required` in one step.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from functions.certificate_wiring import certificate_upkeep
 from functions.deployment.custom_resources import ResourceRequest, wait_and_report
 from functions.observability import count, logger
 from headrace.certificates.upkeep import UpkeepReport
+from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.errors import HeadraceError, UnavailableError
+from headrace.model.tls_modes import TlsMode
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -37,14 +40,31 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, str]:
             raise UnavailableError("; ".join(problems))
         return {"outcome": "done"}
     request = ResourceRequest.from_event(event)
+    demands_tls = request.properties.get("Tls") == TlsMode.REQUIRED
     return wait_and_report(
         request,
-        find_problems if request.kind != "Delete" else list,
+        list if request.kind == "Delete" else lambda: [*(find_plain_stores() if demands_tls else ()), *find_problems()],
         context,
         done="each process has a certificate",
         patience_ms=PATIENCE_MS,
         poll_s=POLL_S,
     )
+
+
+def find_plain_stores() -> list[str]:
+    """Say which running stores have no certificate: stores that demand TLS and these would refuse each other."""
+    try:
+        leases = [stored.lease for stored in ClusterRecords(wiring.metadata_store()).leases()]
+    except HeadraceError as error:
+        return [f"the metadata table does not tell whether stores have certificates: {error.message}"]
+    now_ms = wiring.clock().now_ms()
+    plain = [lease.store_id for lease in leases if not (lease.tls_name or lease.has_ended or lease.is_expired(now_ms))]
+    if not plain:
+        return []
+    return [
+        f"{len(plain)} running segment stores have no certificate yet, such as {plain[0]}: deploy with "
+        "-c tls=permissive first, and with tls=required when all of them have one; -c tls=off changes nothing"
+    ]
 
 
 def find_problems() -> list[str]:

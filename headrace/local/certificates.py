@@ -120,7 +120,7 @@ class LocalCertificates:
 
     def tls_to(self, index: int) -> StoreTls:
         """How the stack itself connects to a store."""
-        return StoreTls(client_context(self._bundle.pem), _name(index))
+        return StoreTls(client_context(self._bundle.pem), dns_name(store_label(index)))
 
     def _renew(self) -> None:
         while not self._stopping.wait(RENEW_EVERY_S):
@@ -149,6 +149,3 @@ def _bundle(authority: _Authority) -> TrustBundle:
 
     return TrustBundle((pem(authority.certificate),))
 
-
-def _name(index: int) -> str:
-    return dns_name(store_label(index))

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from headrace.model.containers import CLUSTER_PARTITION
 from headrace.topology import Function, Grant
 from infra.constructs.acknowledgements import acknowledge_wildcard
 from infra.constructs.deployed_resources import DeployedResources
@@ -103,6 +104,16 @@ def trust_statement(resources: DeployedResources) -> iam.PolicyStatement:
         actions=["dynamodb:GetItem", "dynamodb:PutItem"],
         resources=[resources.metadata_table_arn],
         conditions={"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [TRUST_PARTITION]}},
+    )
+
+
+def leases_statement(resources: DeployedResources) -> iam.PolicyStatement:
+    """For the function that looks which stores run: their leases are in this partition."""
+    return iam.PolicyStatement(
+        sid="ReadLeases",
+        actions=["dynamodb:Query"],
+        resources=[resources.metadata_table_arn],
+        conditions={"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [CLUSTER_PARTITION]}},
     )
 
 

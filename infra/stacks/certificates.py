@@ -26,7 +26,7 @@ from infra.constructs import deployed_network
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.controller_function import AsynchronousLimits, ControllerFunction
 from infra.constructs.deployed_resources import DeployedResources
-from infra.constructs.least_privilege import trust_statement
+from infra.constructs.least_privilege import leases_statement, trust_statement
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging import lambda_bundle
 from infra.settings import Settings
@@ -78,6 +78,7 @@ class CertificatesStack(cdk.Stack):
             settings=settings,
             more_statements=[
                 trust_statement(resources),
+                leases_statement(resources),
                 iam.PolicyStatement(
                     sid="ReplaceCertificates",
                     actions=["secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"],
@@ -106,6 +107,7 @@ class CertificatesStack(cdk.Stack):
             properties={
                 "Keys": declared["HEADRACE_AUTHORITY_KEYS"],
                 "Labels": declared["HEADRACE_CERTIFICATE_LABELS"],
+                "Tls": settings.tls,
                 **({"ExternalDomain": outside} if outside else {}),
             },
         )

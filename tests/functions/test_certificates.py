@@ -20,8 +20,11 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.certificate_names import certificate_labels, secret_name
 from headrace.certificates.profile import is_issued_by, load_certificate
 from headrace.codec.certificates import LeafSecret, parse_leaf_secret
+from headrace.metadata.cluster_records import lease_key, store_lease_body
 from headrace.metadata.trust import find_trust
+from headrace.model.cluster import StoreLease, StoreState
 from headrace.model.errors import InvalidRequestError, UnavailableError
+from headrace.ports.metadata_store import Create
 
 LABELS = certificate_labels(2, has_bridge=True)
 LONG = FunctionContext(lambda: 10**9)
@@ -67,14 +70,14 @@ class World:
     def keep_report(self, request: ResourceRequest, problems: list[str], done: str) -> None:
         self.reports.append(request.report(problems, done))
 
-    def deploy(self, kind: str) -> str:
+    def deploy(self, kind: str, tls: str = "permissive") -> str:
         event: dict[str, Any] = {
             "RequestType": kind,
             "ResponseURL": "https://cloudformation.example/signed",
             "StackId": "stack",
             "RequestId": "request",
             "LogicalResourceId": "Issued",
-            "ResourceProperties": {"ServiceToken": "arn"},
+            "ResourceProperties": {"ServiceToken": "arn", "Tls": tls},
         }
         return handler(event, LONG)["outcome"]
 
@@ -104,6 +107,29 @@ def test_a_deployment_goes_on_with_certificates(world: World, kind: str):
     assert world.reports[0]["Status"] == "SUCCESS"
     assert all(map(world.is_trusted, LABELS))
     assert world.counts == {"CertificatesIssued": len(LABELS)}
+
+
+def _register(world: World, store_id: str, *, tls_name: str = "", state: StoreState = StoreState.SERVING) -> None:
+    until_ms = world.clock.now_ms() + 30_000
+    lease = StoreLease(
+        store_id, "host", 1, "zone", 1, "volume", "", 30_000, state=state, lease_until_ms=until_ms, tls_name=tls_name
+    )
+    world.store.write(Create(lease_key(store_id), store_lease_body(lease)))
+
+
+def test_tls_is_not_demanded_of_stores_without_it(world: World):
+    """Those of a deployment that had tls=off: it could not form a quorum during the update."""
+    _register(world, "left", state=StoreState.LEFT)
+    _register(world, "ready", tls_name="store-1.headrace.internal")
+    assert world.deploy("Update", "required") == "passed"
+    _register(world, "plain")
+    assert world.deploy("Update", "permissive") == "passed"
+    world.monkeypatch.setattr(certificates, "PATIENCE_MS", 0)
+    assert world.deploy("Update", "required") == "failed"
+    assert "such as plain: deploy with -c tls=permissive first" in world.reports[-1]["Reason"]
+    assert world.deploy("Delete", "required") == "passed"
+    world.clock.advance(3_600_000)
+    assert world.deploy("Create", "required") == "passed"
 
 
 def test_a_daily_run_changes_nothing_that_is_not_due(world: World):

@@ -10,6 +10,7 @@ from cdk_assembly import Assembly
 
 from headrace import topology
 from headrace.metadata.trust import TRUST_PARTITION
+from headrace.model.containers import CLUSTER_PARTITION
 from headrace.topology.grpc_bridge import GRPC_BRIDGE
 from infra.constructs.least_privilege import (
     GRANTED_ACTIONS,
@@ -191,10 +192,11 @@ def test_the_issuer_writes_its_record_and_secrets_only(smallest_assembly: Assemb
         for secret in secrets
         for call in ("GetSecretValue", "PutSecretValue")
     }
-    publishes = {("dynamodb:GetItem", TABLE), ("dynamodb:PutItem", TABLE)}
+    publishes = {("dynamodb:GetItem", TABLE), ("dynamodb:PutItem", TABLE), ("dynamodb:Query", TABLE)}
     assert _allowed(role, as_text) == {*_expected(declared), *replaces, *publishes}
-    (statement,) = [each for each in _statements(role) if each["Sid"] == "PublishTrust"]
-    assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [TRUST_PARTITION]}}
+    for sid, partition in (("PublishTrust", TRUST_PARTITION), ("ReadLeases", CLUSTER_PARTITION)):
+        (statement,) = [each for each in _statements(role) if each["Sid"] == sid]
+        assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [partition]}}
 
 
 def test_only_the_issuer_can_declare_an_authority(smallest_assembly: Assembly):
