@@ -49,18 +49,8 @@ def main() -> int:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     facts, results = machine_facts(), Results()
     with ExitStack() as parts:
-        limits = {
-            "HEADRACE_CACHE_BYTES": str(SETTINGS.cache_bytes),
-            "HEADRACE_FLUSH_AGE_S": str(SETTINGS.flush_age_s),
-            "HEADRACE_COMPACTION_BYTES_PER_S": "0",
-            "AWS_ENDPOINT_URL_S3": parts.enter_context(running_s3_double("free")),
-        }
-        runs: dict[str, tuple[Headrace, dict[str, Any]]] = {}
-        for name, count in STORES.items():
-            directory = Path(parts.enter_context(tempfile.TemporaryDirectory(dir=options.output.parent)))
-            stack = parts.enter_context(running_stack(directory, segment_stores=count, environment=limits))
-            runs[name] = parts.enter_context(connect(stack["endpoints"]["http"])), stack
-            warm_up(*runs[name])
+        stacks = {name: {"segment_stores": count} for name, count in STORES.items()}
+        runs = warm_stacks(parts, options.output.parent, stacks)
         for number in range(options.rounds):
             for name, (headrace, stack) in runs.items():
                 measure(results, name, headrace, stack, number)
@@ -70,6 +60,25 @@ def main() -> int:
     options.output.write_text(json.dumps(written, indent=2) + "\n")
     print(results.table())
     return 0
+
+
+def warm_stacks(
+    parts: ExitStack, directory: Path, stacks: Mapping[str, Mapping[str, Any]]
+) -> dict[str, tuple[Headrace, dict[str, Any]]]:
+    """Clients and states of stacks that run at the same time, by name; `stacks` has the options of `running_stack`."""
+    limits = {
+        "HEADRACE_CACHE_BYTES": str(SETTINGS.cache_bytes),
+        "HEADRACE_FLUSH_AGE_S": str(SETTINGS.flush_age_s),
+        "HEADRACE_COMPACTION_BYTES_PER_S": "0",
+        "AWS_ENDPOINT_URL_S3": parts.enter_context(running_s3_double("free")),
+    }
+    runs = {}
+    for name, options in stacks.items():
+        place = Path(parts.enter_context(tempfile.TemporaryDirectory(dir=directory)))
+        stack = parts.enter_context(running_stack(place, environment=limits, **options))
+        runs[name] = parts.enter_context(connect(stack["endpoints"]["http"])), stack
+        warm_up(*runs[name])
+    return runs
 
 
 def warm_up(headrace: Headrace, stack: Mapping[str, Any]) -> None:
