@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from guide_blocks import ROOT, USING, GuideError, blocks_of, pages
@@ -19,6 +20,7 @@ ELSEWHERE = {
 """Pages whose blocks other tests run."""
 CREATES_SCOPE = "headrace scope create shop"
 CREATES_ORDERS = re.compile(r'create_stream\(\s*"shop",\s*"orders"|stream create shop/orders|"streamName": "orders"')
+NAVIGATION = re.search(r"^  - Guides:\n((?:      - .*\n)+)", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 PAGES = [page for page in pages() if page.name not in ELSEWHERE and "```" in page.read_text()]
 
 
@@ -36,6 +38,20 @@ def test_blocks_of_a_page_run(page: Path, guide: GuideRunner, client: Headrace, 
         if block.reason_not_run is None:
             printed = guide.run(block, str(page.relative_to(ROOT)))
             assert block.output is None or printed == block.output, f"{page.name}, line {block.line}"
+
+
+@pytest.mark.usefixtures("guide")
+def test_guides_run_one_after_the_other(stack: dict[str, Any], scope: str, tmp_path: Path):
+    """As a reader would who follows the site's navigation on one stack: no page spoils or needs another one."""
+    assert NAVIGATION is not None
+    pages_in_order = [ROOT / line.rpartition(": ")[2] for line in NAVIGATION[1].splitlines()]
+    assert len(pages_in_order) > 10
+    for page in pages_in_order:
+        reader = GuideRunner(stack["endpoints"]["http"], scope, tmp_path)
+        for block in blocks_of(page.read_text()) if page.name not in ELSEWHERE else ():
+            if block.reason_not_run is None:
+                printed = reader.run(block, str(page.relative_to(ROOT)))
+                assert block.output is None or printed == block.output, f"{page.name}, line {block.line}"
 
 
 @pytest.mark.parametrize("page", sorted((USING / "guides").glob("*.md")), ids=lambda page: page.name)
