@@ -15,7 +15,7 @@ SPARK_PYTHON_4.1 := 3.13
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test test-compiled check lint types imports generated synth openapi synchronous reference docs costs protocol words bench bench-spark fuzz conformance nightly up lock clean
+.PHONY: help setup demo test test-compiled check lint types imports generated synth openapi synchronous reference docs costs protocol words bench bench-spark fuzz conformance nightly up lock dist clean
 
 help: ## show this list
 	@grep -hE '^[a-z][a-z0-9.%-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -128,5 +128,8 @@ lock: ## resolve the dependencies again
 		--quiet --extra local --extra spark --extra aws-auth --group spark-$${spark/./-} pyproject.toml \
 		--custom-compile-command "make lock" -o requirements-spark-$$spark.lock || exit; done
 
+dist: $(NODE_INSTALLED) ## build the wheel in dist/
+	@rm -rf dist && $(VENV)/bin/uv build --wheel --quiet --out-dir dist
+
 clean: ## remove what builds leave behind; keeps .venv
-	@rm -rf build cdk.out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf build dist cdk.out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
