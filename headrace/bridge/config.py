@@ -5,6 +5,7 @@
 | HEADRACE_GRPC_LISTEN_HOST, HEADRACE_GRPC_LISTEN_PORT | where to serve; port 0: the system chooses | 127.0.0.1, 9090 |
 | HEADRACE_ADVERTISED_HOST | the address that clients are told that ask for controllers | LISTEN_HOST |
 | HEADRACE_NETWORK | vpc, or external: clients get the addresses of stores at the load balancer | vpc |
+| HEADRACE_STORE_NAME | with TLS: the DNS name of all stores that clients are told | that of each store |
 | HEADRACE_METADATA_TABLE | DynamoDB table | required |
 | HEADRACE_REQUESTS_QUEUE_URL, HEADRACE_TABLES_QUEUE_URL | SQS queues | required |
 | HEADRACE_COMMITS_QUEUE_URL, HEADRACE_ABORTS_QUEUE_URL | SQS queues for transactions | required |
@@ -70,6 +71,8 @@ class BridgeConfig:
     advertised_host: str
     network: Network
     """The network of the clients."""
+    store_name: str
+    """The DNS name in the certificates of all stores that clients are told; "": of each store its own."""
     metadata_table: str
     requests_queue_url: str
     tables_queue_url: str
@@ -102,6 +105,7 @@ def read_config(environment: Mapping[str, str]) -> BridgeConfig:
         listen_port=_integer(environment, "HEADRACE_GRPC_LISTEN_PORT", LISTEN_PORT_DEFAULT, 0, _PORT_MAX),
         advertised_host=environment.get("HEADRACE_ADVERTISED_HOST") or listen_host,
         network=parse_network(environment.get(NETWORK_VARIABLE) or Network.VPC),
+        store_name=environment.get("HEADRACE_STORE_NAME", ""),
         metadata_table=_text(environment, "HEADRACE_METADATA_TABLE"),
         requests_queue_url=_text(environment, "HEADRACE_REQUESTS_QUEUE_URL"),
         tables_queue_url=_text(environment, "HEADRACE_TABLES_QUEUE_URL"),

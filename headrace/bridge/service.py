@@ -38,6 +38,8 @@ class ControllerService:
 
     With `names_stores` clients are told the DNS names of stores that have a certificate, and not their addresses: they
     check what they are told against the certificate. `network` is that of the clients.
+    check what they are told against the certificate. `store_name` is a name that all certificates have, and that
+    clients are told then.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class ControllerService:
         *,
         names_stores: bool = False,
         network: Network = Network.VPC,
+        store_name: str = "",
     ) -> None:
         self._scopes = scopes
         self._streams = streams
@@ -58,6 +61,7 @@ class ControllerService:
         self._own_address = own_address
         self._names_stores = names_stores
         self._network = network
+        self._store_name = store_name
 
     def rpcs(self) -> dict[str, Rpc]:
         """The rpcs by their names on the wire."""
@@ -250,6 +254,9 @@ class ControllerService:
         info = request.streamInfo
         found = self._segments.endpoint(info.scope, info.stream, request.segmentId, self._network)
         host = (self._names_stores and found.tls_name) or found.host
+        found = self._segments.endpoint(info.scope, info.stream, request.segmentId)
+        has_name = self._names_stores and found.tls_name
+        host = (self._store_name or found.tls_name) if has_name else found.host
         return pb.NodeUri(endpoint=host, port=found.port)
 
     def is_segment_active(self, request: pb.SegmentId) -> pb.SegmentValidityResponse:

@@ -88,6 +88,7 @@ class BridgeProcess:
             lambda: (config.advertised_host, self.port),
             names_stores=config.tls.source is not None,
             network=config.network,
+            store_name=config.store_name,
         )
         queues = TransactionQueues(
             SqsRequestQueue(config.commits_queue_url, sqs_client()),

@@ -131,11 +131,6 @@ FUNCTION_ENVIRONMENT = {
     "POWERTOOLS_LOG_LEVEL": "WARNING",
 }
 
-PLAIN_BRIDGE_NOTE = (
-    "note: Pravega's own clients reach the bridge, but not the segment stores: these demand TLS, and their names are "
-    "not in the DNS of this machine"
-)
-
 Say = Callable[[str], None]
 
 
@@ -436,8 +431,6 @@ class LocalStack:
         self._say(f"audit     {self._audit_file}")
         if self._bridge is not None and self._tokens.note:
             self._say(self._tokens.note)
-        if self._bridge is not None and self._certificates is not None:
-            self._say(PLAIN_BRIDGE_NOTE)
         kept = "removed at the end" if data.is_temporary else "kept after a graceful shutdown"
         self._say(f"data      {self.world.directory} ({kept})")
         self._say(f"state     {self._state_path}")

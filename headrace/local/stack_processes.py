@@ -161,6 +161,7 @@ class GrpcBridgeProcess:
                 "HEADRACE_GRPC_LISTEN_HOST": LOOPBACK,
                 "HEADRACE_GRPC_LISTEN_PORT": str(port),
                 "HEADRACE_ADVERTISED_HOST": self._host,
+                "HEADRACE_STORE_NAME": LOCAL_NAME if has_tls else "",
                 "HEADRACE_STOP_DEADLINE_S": str(BRIDGE_STOP_DEADLINE_S),
                 "HEADRACE_NETWORK": "vpc",
             },

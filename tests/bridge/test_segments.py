@@ -188,15 +188,24 @@ def test_any_name_has_an_endpoint_which_follows_the_container(bridge: Bridge, st
     assert bridge.call("getURI", asked) == pb.NodeUri(endpoint="host-b", port=1235)
 
 
-@pytest.mark.parametrize(("names_stores", "told"), [(True, "store-0.headrace.internal"), (False, "host-a")])
-def test_with_tls_clients_are_told_the_name_of_a_store(bridge: Bridge, names_stores: bool, told: str):
+@pytest.mark.parametrize(
+    ("names_stores", "store_name", "told"),
+    [(True, "", "store-0.headrace.internal"), (True, "localhost", "localhost"), (False, "localhost", "host-a")],
+)
+def test_with_tls_clients_are_told_the_name_of_a_store(bridge: Bridge, names_stores: bool, store_name: str, told: str):
     """Pravega's clients check the name that they connect to, and the Rust client fails at an address."""
     world = bridge.world
     claim = ContainerClaim("store-0", "host-a", 1234, "z", tls_name="store-0.headrace.internal")
     container = container_of_segment("s/t/0.#epoch.0", topology.CONTAINER_COUNT)
     world.bare_store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)))
     service = ControllerService(
-        world.scopes, world.streams, world.segments, bridge.waits, lambda: ("b", 1), names_stores=names_stores
+        world.scopes,
+        world.streams,
+        world.segments,
+        bridge.waits,
+        lambda: ("b", 1),
+        names_stores=names_stores,
+        store_name=store_name,
     )
     asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope="s", stream="t"), segmentId=0)
     assert service.segment_uri(asked) == pb.NodeUri(endpoint=told, port=1234)
