@@ -5,8 +5,8 @@
 `tests/conformance/java`, the tests in `tests/conformance` for reader groups that the Java client shares with ours, and
 the tests in `tests/foreign_client` for the PyPI client. The results are written to
 `tests/conformance/results/CLIENT.json`, unless only a part is run. The exit code is 1 if a check fails. A client is
-skipped with one line where it or a tool that it needs is not installed. With HEADRACE_TEST_STACK=secure the stack demands
-TLS and tokens (`tests/support/shared_stack.py`).
+skipped with one line where it or a tool that it needs is not installed. With HEADRACE_TEST_STACK=secure the stack
+demands TLS and tokens (`tests/support/shared_stack.py`).
 """
 
 from __future__ import annotations

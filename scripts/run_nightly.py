@@ -30,6 +30,15 @@ FORMER_RELEASE: Final = "c78b12057e22"
 
 _PYTHON: Final = (sys.executable, "-m")
 _MAKE: Final = ("make", "--no-print-directory")
+_SECURE: Final = ("env", "HEADRACE_TEST_STACK=secure")
+_SHARED_STACKS: Final = tuple(f"tests/{name}" for name in ("client", "e2e", "guides", "foreign_client", "spark"))
+"""Tests whose stacks demand TLS and tokens then."""
+_JAVA: Final = ("--client", "java", "--client", "java-and-python")
+_HANDSHAKES: Final = (
+    "--deselect",
+    "tests/foreign_client/test_events.py::test_killed_stores_lose_and_double_no_event_of_their_client",
+)
+"""The Rust client ends if a store is killed during a TLS handshake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +107,8 @@ STEPS: Final = (
     ),
     *(Step(f"spark-tests-{spark}", (*_MAKE, f"test-spark-{spark}")) for spark in SPARKS),
     Step("conformance", (*_MAKE, "conformance"), reported_lines=10),
+    Step("secure-clients", (*_SECURE, *_PYTHON, "pytest", "-m", "not nightly", *_SHARED_STACKS, *_HANDSHAKES)),
+    Step("secure-conformance", (*_SECURE, sys.executable, "scripts/run_conformance.py", *_JAVA), reported_lines=10),
 )
 
 
