@@ -253,8 +253,6 @@ class ControllerService:
     def segment_uri(self, request: pb.SegmentId) -> pb.NodeUri:
         info = request.streamInfo
         found = self._segments.endpoint(info.scope, info.stream, request.segmentId, self._network)
-        host = (self._names_stores and found.tls_name) or found.host
-        found = self._segments.endpoint(info.scope, info.stream, request.segmentId)
         has_name = self._names_stores and found.tls_name
         host = (self._store_name or found.tls_name) if has_name else found.host
         return pb.NodeUri(endpoint=host, port=found.port)
