@@ -117,8 +117,8 @@ class Settings:
     calls_per_second: int = CALLS_PER_SECOND
     completed_transactions_hours: int = COMPLETED_TRANSACTIONS_HOURS
     spark_jobs: tuple[str, ...] = ()
-    tokens: bool = False
-    tls: str = "off"
+    tokens: bool = True
+    tls: str = TLS_MODES[-1]
     ca_keys: tuple[int, ...] = (1,)
     grpc_bridge: bool = False
     kms_key: str | None = None
@@ -325,7 +325,7 @@ class Settings:
             completed_transactions_hours=_number(node, "completed_transactions_hours", COMPLETED_TRANSACTIONS_HOURS),
             spark_jobs=tuple(dict.fromkeys(name.strip() for name in jobs.split(",") if name.strip())),
             tokens=_tokens(node),
-            tls=str(node.try_get_context("tls") or TLS_MODES[0]),
+            tls=str(node.try_get_context("tls") or TLS_MODES[-1]),
             ca_keys=_ca_keys(node),
             grpc_bridge=_switch(node, "grpc_bridge", default=False),
             kms_key=_text(node, "kms_key"),
@@ -407,7 +407,7 @@ def _switch(node: Node, name: str, *, default: bool = True) -> bool:
 
 def _tokens(node: Node) -> bool:
     value = node.try_get_context("tokens")
-    text = "off" if value is None else str(value)
+    text = "required" if value is None else str(value)
     if text not in _TOKENS:
         raise ValueError(f"tokens: {value!r} must be {' or '.join(_TOKENS)}")
     return _TOKENS[text]

@@ -75,9 +75,8 @@ class BlockingConnection:
             UnavailableError: the connection is lost or blocked; it is closed now.
         """
         try:
-            self._socket.settimeout(self._left_s(deadline_s))
             for part in wire.encode_joined(command, _JOIN_BYTES_MAX):
-                self._socket.sendall(part)
+                self._send_part(memoryview(part), deadline_s)
         except OSError as error:
             self.close()
             raise self._unavailable("took no request", error) from error
@@ -152,6 +151,12 @@ class BlockingConnection:
             if isinstance(error, ssl.SSLError):
                 raise tls_problem(f"{self.host}:{self.port}", tls.name, error) from error
             raise self._unavailable("does not complete the TLS handshake", error) from error
+
+    def _send_part(self, part: memoryview, deadline_s: float) -> None:
+        """As `sendall`, whose time-out begins again with each piece that the peer takes if the socket has TLS."""
+        while part:
+            self._socket.settimeout(self._left_s(deadline_s))
+            part = part[self._socket.send(part) :]
 
     def _take(self, received: int) -> None:
         try:
