@@ -110,7 +110,8 @@ class Source:
         tree = ast.parse(module_path(client, module).read_text())
         self.classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         self._origins = {name: f"from {PACKAGE}.{module} import {name}" for name in _defined(tree)}
-        for node in tree.body:
+        self._late: set[str] = set()
+        for node, is_late in _imports(tree):
             if isinstance(node, ast.ImportFrom | ast.Import):
                 for alias in node.names:
                     line = ast.unparse(
@@ -119,6 +120,8 @@ class Source:
                         else ast.Import([alias])
                     )
                     self._origins[alias.asname or alias.name] = line
+                    if is_late:
+                        self._late.add(line)
 
     def imports(self, names: set[str]) -> Iterator[str]:
         """The import lines of those of the names that the module imports or defines."""
@@ -127,6 +130,10 @@ class Source:
                 yield f"from {PACKAGE}.synchronous.{MODULE_OF_CLASS[name]} import {name[5:]}"
             elif name in self._origins:
                 yield self._origins[name]
+
+    def late(self, lines: set[str]) -> set[str]:
+        """Those of the import lines that the module only has for type checks."""
+        return lines & self._late
 
 
 def module_path(client: Path, module: str) -> Path:
@@ -160,7 +167,14 @@ def generate(client: Path, wanted: Generated) -> str:
         f"Generated from `{wanted.source}.py` by `make synchronous`: change that file, not this one.\n"
         '"""'
     )
-    heading = [docstring, "from __future__ import annotations", *sorted(imports)]
+    parts = {kind for name in wanted.classes for kind in _late_parts(source.classes[name]).values()}
+    if parts:
+        imports.add(f"from {PACKAGE}.lazy_imports import lazy_part")
+    late = source.late(imports) | set(source.imports(parts))
+    if late:
+        imports.add("from typing import TYPE_CHECKING")
+    heading = [docstring, "from __future__ import annotations", *sorted(imports - late)]
+    heading += ["if TYPE_CHECKING:", *sorted(f"    {line}" for line in late)] if late else []
     return "\n\n".join(["\n".join(heading), *bodies]) + "\n"
 
 
@@ -181,9 +195,13 @@ def _class_text(node: ast.ClassDef, base: str | None, left_out: set[str] | froze
     for attribute, kind in _parts(members):
         used.add(kind)
         lines.append(f"        self.{attribute} = {_synchronous(kind)}(thread, core.{attribute})")
+    for attribute, kind in _late_parts(node).items():
+        lines += ["", *_late_part_text(attribute, kind)]
     for member in members:
-        if member.name in left_out or (
-            member.name.startswith("_") and member.name not in ("__aenter__", "__aexit__", "__repr__")
+        if (
+            member.name in left_out
+            or _is_late_part(member)
+            or (member.name.startswith("_") and member.name not in ("__aenter__", "__aexit__", "__repr__"))
         ):
             continue
         text, names = _member_text(f"{name}{parameters}", member, closes=closes)
@@ -240,6 +258,12 @@ def _signature(member: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, set
     return _CLASSES_IN_TEXT.sub(_synchronous_match, text), used
 
 
+def _imports(tree: ast.Module) -> Iterator[tuple[ast.stmt, bool]]:
+    """The statements of the module's head, and whether each is for type checks only."""
+    for node in tree.body:
+        yield from ((each, True) for each in node.body) if isinstance(node, ast.If) else [(node, False)]
+
+
 def _names(part: ast.AST) -> list[ast.Name]:
     return [node for node in ast.walk(part) if isinstance(node, ast.Name)]
 
@@ -274,6 +298,23 @@ def _parts(members: list[ast.FunctionDef | ast.AsyncFunctionDef]) -> Iterator[tu
                     yield attribute, kind
 
 
+def _late_parts(node: ast.ClassDef) -> dict[str, str]:
+    """The attributes of the class that are made at their first use, each with its class."""
+    members = [each for each in node.body if isinstance(each, ast.FunctionDef) and _is_late_part(each)]
+    return {member.name: ast.unparse(member.returns) for member in members if member.returns is not None}
+
+
+def _late_part_text(attribute: str, kind: str) -> list[str]:
+    made = _synchronous(kind)
+    return [
+        "    @lazy_part",
+        f"    def {attribute}(self) -> {made}:",
+        f"        from {PACKAGE}.synchronous.{MODULE_OF_CLASS[kind]} import {made}",
+        "",
+        f"        return {made}(self._thread, self._core.{attribute})",
+    ]
+
+
 def _defined(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
         match node:
@@ -285,6 +326,10 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 def _method_names(node: ast.ClassDef) -> set[str]:
     return {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+
+
+def _is_late_part(member: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == "lazy_part" for each in member.decorator_list)
 
 
 def _is_property(member: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.api.segments import ScaledSegment, SegmentView
 from headrace.bridge import controller_pb2 as pb
 from headrace.model.errors import InvalidRequestError, NotFoundError

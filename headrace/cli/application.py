@@ -1,19 +1,17 @@
-"""The whole command line: it names the resources, and imports the module of the one that is used."""
+"""The whole command line: it names the commands, and imports the module of the one that is used."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
-from typer.main import get_command, get_group
+from typer.main import get_command, get_command_from_info, get_group
 
 from headrace import __version__
-from headrace.cli import cost, quickstart, top, trust
 from headrace.cli.actions import AuthOption, Json, NetworkOption, RetryS, Url, new_app, take_shared_options
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.old_names import with_current_names
@@ -21,6 +19,9 @@ from headrace.cli.session import SharedOptions
 from headrace.cli.standard_streams import end_output, output_failed, print_message
 from headrace.compiled import is_compiled
 from headrace.model.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "headrace.commands"
 
@@ -40,6 +41,9 @@ PANELS: Mapping[str, str] = {
     **dict.fromkeys(("access", "grpc-user", "token-key", "trust"), SECURITY),
 }
 """The part of the help text in which a command is, if not in the everyday ones."""
+
+SINGLE_COMMANDS = ("top", "trust", "quickstart", "cost")
+"""Commands without actions. Each has a module of its name in this folder, with a function `add_to`."""
 
 RESOURCES: Mapping[str, tuple[str, str]] = {
     "scope": ("scope", "Scopes: namespaces of streams, reader groups and tables."),
@@ -99,26 +103,34 @@ def command_line() -> Callable[..., object]:
     """The command line of this process; installed packages may have added commands."""
     app = new_app()
     app.callback(
-        cls=_GroupedCommands,
+        cls=_Commands,
         epilog="`headrace COMMAND --help` describes a command. `headrace quickstart` prints the first ones to try.",
     )(_root)
-    for name, (module, summary) in RESOURCES.items():
-        resource = new_app()
-        resource.callback(cls=_lazy_group(f"headrace.cli.{module}"), help=summary)(take_shared_options)
-        app.add_typer(resource, name=name, rich_help_panel=PANELS.get(name, EVERYDAY))
-    top.add_to(app)
-    trust.add_to(app)
-    quickstart.add_to(app)
-    cost.add_to(app)
-    for command in app.registered_commands:
-        command.rich_help_panel = PANELS.get(command.name or "", EVERYDAY)
-    for name, entry in sorted(added_commands().items()):
-        _add_command(app, name, entry)
     return get_command(app)
 
 
-class _GroupedCommands(TyperGroup):
-    """A help text with the commands in groups. A summary is wrapped by words, not cut off."""
+class _Commands(TyperGroup):
+    """All commands. Each is made when it is looked up, so that a run of one does not pay for the others.
+
+    The help text has them in groups. A summary is wrapped by words, not cut off.
+    """
+
+    _is_complete = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        if not self._is_complete:
+            added = added_commands()
+            names = [*SINGLE_COMMANDS, *sorted(added), *RESOURCES]
+            self.commands = {name: self.commands.get(name) or _make(name, added.get(name)) for name in names}
+            self._is_complete = True
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in RESOURCES or cmd_name in SINGLE_COMMANDS:
+            self.commands[cmd_name] = self.commands.get(cmd_name) or _make(cmd_name)
+        else:
+            self.list_commands(ctx)  # an added command, or suggestions of similar names
+        return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for panel in (EVERYDAY, OPERATE, SECURITY):
@@ -130,6 +142,28 @@ class _GroupedCommands(TyperGroup):
                 )
 
 
+def _make(name: str, added: EntryPoint | None = None) -> Any:
+    """The command with that name, which an installed package may have added."""
+    app = new_app()
+    if name in RESOURCES:
+        module, summary = RESOURCES[name]
+        app.callback(cls=_lazy_group(f"headrace.cli.{module}"), help=summary)(take_shared_options)
+        made: Any = get_group(app)
+        made.name = name
+    else:
+        if added is not None:
+            _add_command(app, name, added)
+        else:
+            importlib.import_module(f"headrace.cli.{name}").add_to(app)
+        made = get_command_from_info(
+            app.registered_commands[0],
+            pretty_exceptions_short=app.pretty_exceptions_short,
+            rich_markup_mode=app.rich_markup_mode,
+        )
+    made.rich_help_panel = PANELS.get(name, EVERYDAY)
+    return made
+
+
 def _summary(help_text: str | None) -> str:
     return " ".join((help_text or "").split("\n\n")[0].split())
 
@@ -139,6 +173,8 @@ def added_commands() -> dict[str, EntryPoint]:
 
     If two packages use one name, the command whose target sorts first is taken, so that the choice is stable.
     """
+    from importlib.metadata import entry_points
+
     by_name: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.value):
         by_name.setdefault(entry.name, entry)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from headrace.model.errors import InvalidRequestError
-from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy, ScalingType
+
+if TYPE_CHECKING:
+    from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 
 BYTES_MAX = (1 << 63) - 1
 _SIZE = re.compile(r"(\d{1,19})(?:\.(\d{1,9}))?\s?([kmgtp]i?b?|b)?", re.IGNORECASE | re.ASCII)
@@ -65,6 +68,8 @@ def duration_text(seconds: float) -> str:
 
 def scaling_text(policy: ScalingPolicy) -> str:
     """For example "not automatic, at least 2 segments"."""
+    from headrace.model.stream_configuration import ScalingType
+
     if policy.type is ScalingType.FIXED_NUM_SEGMENTS:
         return f"not automatic, at least {count_text(policy.min_segments, 'segment')}"
     unit = "events/s" if policy.type is ScalingType.BY_RATE_IN_EVENTS_PER_SEC else "kB/s"

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from headrace.futures import mark_retrieved
 from headrace.model.errors import HeadraceError
-from headrace.wire.connections.asynchronous import mark_retrieved
 
 CANCELLED_S = 1.0
 """How long a closing whose caller was cancelled still goes on, in seconds. It usually takes some milliseconds."""

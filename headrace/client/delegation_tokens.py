@@ -23,10 +23,10 @@ from headrace import wire
 from headrace.api.delegation_tokens import IssuedToken
 from headrace.client.http_api import HttpApi
 from headrace.codec.delegation_tokens import TOKEN_EXPIRED, TOKEN_INVALID
+from headrace.futures import mark_retrieved
 from headrace.model.access import Access, segment_resource
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, UnauthorizedError, UnavailableError
-from headrace.wire.connections.asynchronous import mark_retrieved
 from headrace.wire.required_access import REQUIRED_ACCESS, required_access
 
 TOKENS_HELD_MAX: Final = 1_000

@@ -7,44 +7,63 @@ import os
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Final, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
 
 import httpx
 
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.administration.scoped_names import scope_and_name
-from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT
 from headrace.client.closing import Block, exit_all, handle_text
-from headrace.client.groups.reader_group import AsyncReaderGroup
+from headrace.client.defaults import LEASE_MS_DEFAULT, RETRY_TIMEOUT_S
 from headrace.client.http_api import HttpApi, OnWaiting
-from headrace.client.key_value_table import AsyncKeyValueTable, open_table
+from headrace.client.lazy_imports import lazy_names
 from headrace.client.loop_thread import LoopCaller, LoopThread
-from headrace.client.places import Place, cut_of_place, end_or_cut
-from headrace.client.ranges.range_bytes import HistorySource, StreamRanges
-from headrace.client.ranges.range_reader import AsyncRangeReader
-from headrace.client.ranges.segment_ranges import SegmentRange, list_ranges
-from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions
-from headrace.client.single_segment.byte_stream import AsyncByteStream
-from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream
-from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S, ByteSegment, only_segment
-from headrace.client.single_segment.state_synchronizer import STATE_TRUNCATED, AsyncStateSynchronizer, StateForm
 from headrace.client.synchronous.synchronous_admin import Admin
-from headrace.client.synchronous.synchronous_bases import EventReader, EventWriter
-from headrace.client.synchronous.synchronous_byte_stream import ByteStream
-from headrace.client.synchronous.synchronous_range_reader import RangeReader
-from headrace.client.synchronous.synchronous_reader_group import ReaderGroup
-from headrace.client.synchronous.synchronous_revisioned_stream import RevisionedStream
-from headrace.client.synchronous.synchronous_state_synchronizer import StateSynchronizer
-from headrace.client.synchronous.synchronous_table import KeyValueTable
-from headrace.client.synchronous.synchronous_transactions import TransactionalWriter
-from headrace.client.transforms import AsyncTransform, Handler, Transformed, TransformOptions
-from headrace.client.trust import TlsOptions
-from headrace.client.writing.event_writer import AsyncEventWriter, WriterCore, WriterOptions
-from headrace.client.writing.transactional_writer import AsyncTransactionalWriter
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.external_access import NETWORK_VARIABLE, Network, NetworkName, parse_network
-from headrace.model.stream_cuts import StreamCut
+
+if TYPE_CHECKING:
+    from headrace.client.groups.reader_group import AsyncReaderGroup
+    from headrace.client.key_value_table import AsyncKeyValueTable
+    from headrace.client.places import Place
+    from headrace.client.ranges.range_bytes import HistorySource
+    from headrace.client.ranges.range_reader import AsyncRangeReader
+    from headrace.client.ranges.segment_ranges import SegmentRange
+    from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions
+    from headrace.client.single_segment.byte_stream import AsyncByteStream
+    from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream
+    from headrace.client.single_segment.state_synchronizer import AsyncStateSynchronizer, StateForm
+    from headrace.client.synchronous.synchronous_bases import EventReader, EventWriter
+    from headrace.client.synchronous.synchronous_byte_stream import ByteStream
+    from headrace.client.synchronous.synchronous_range_reader import RangeReader
+    from headrace.client.synchronous.synchronous_reader_group import ReaderGroup
+    from headrace.client.synchronous.synchronous_revisioned_stream import RevisionedStream
+    from headrace.client.synchronous.synchronous_state_synchronizer import StateSynchronizer
+    from headrace.client.synchronous.synchronous_table import KeyValueTable
+    from headrace.client.synchronous.synchronous_transactions import TransactionalWriter
+    from headrace.client.transforms import Handler, Transformed, TransformOptions
+    from headrace.client.trust import TlsOptions
+    from headrace.client.writing.event_writer import AsyncEventWriter, WriterOptions
+    from headrace.client.writing.transactional_writer import AsyncTransactionalWriter
+    from headrace.model.stream_cuts import StreamCut
+
+if not TYPE_CHECKING:  # the check of arguments asks for the types of parameters
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "Handler": "headrace.client.transforms",
+            "HistorySource": "headrace.client.ranges.range_bytes",
+            "Place": "headrace.client.places",
+            "ReaderOptions": "headrace.client.reading.event_reader",
+            "SegmentRange": "headrace.client.ranges.segment_ranges",
+            "StateForm": "headrace.client.single_segment.state_synchronizer",
+            "StreamCut": "headrace.model.stream_cuts",
+            "TlsOptions": "headrace.client.trust",
+            "TransformOptions": "headrace.client.transforms",
+            "WriterOptions": "headrace.client.writing.event_writer",
+        },
+    )
 
 URL_VARIABLE: Final = "HEADRACE_URL"
 DEFAULT_URL: Final = "http://127.0.0.1:10080"
@@ -111,6 +130,8 @@ class AsyncHeadrace:
             NotFoundError: there is no such stream.
             SealedError: the stream is sealed.
         """
+        from headrace.client.writing.event_writer import AsyncEventWriter, WriterCore, WriterOptions
+
         core = WriterCore(self.admin, *scope_and_name(scope, stream), options or WriterOptions())
         await core.open()
         return AsyncEventWriter(core)
@@ -124,6 +145,8 @@ class AsyncHeadrace:
         lease_ms: int = LEASE_MS_DEFAULT,
     ) -> AsyncTransactionalWriter:
         """Returns a writer that writes events in transactions. It renews their leases while it is open."""
+        from headrace.client.writing.transactional_writer import AsyncTransactionalWriter
+
         return AsyncTransactionalWriter(self.admin, *scope_and_name(scope, stream), options, lease_ms)
 
     async def reader(
@@ -146,6 +169,9 @@ class AsyncHeadrace:
             InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, the text is not a
                 place, or the time has no time zone.
         """
+        from headrace.client.places import cut_of_place, end_or_cut
+        from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions
+
         scope, stream = scope_and_name(scope, stream)
         first = await end_or_cut(self.admin, scope, stream, start)
         last = None if end is None else await cut_of_place(self.admin, scope, stream, end)
@@ -188,6 +214,8 @@ class AsyncHeadrace:
             TruncatedError: unread events have been truncated, and `on_truncation` is "error".
             Exception: an error of the handler. What was not committed is aborted.
         """
+        from headrace.client.transforms import AsyncTransform, TransformOptions
+
         transform = AsyncTransform(
             self.admin, source, handler, into=into, name=name, options=options or TransformOptions()
         )
@@ -204,10 +232,14 @@ class AsyncHeadrace:
             NotFoundError: there is no such stream.
             UnavailableError: a segment's store could not be reached for too long.
         """
+        from headrace.client.places import cut_of_place
+
         return await cut_of_place(self.admin, scope, stream, time)
 
     async def key_value_table(self, scope: str, table: str | None = None) -> AsyncKeyValueTable:
         """Opens a key-value table. Raises NotFoundError if there is no such table."""
+        from headrace.client.key_value_table import open_table
+
         return await open_table(self.admin.tables, *scope_and_name(scope, table))
 
     async def reader_group(
@@ -223,6 +255,8 @@ class AsyncHeadrace:
                 state.
             UnavailableError: the store of the state could not be reached for too long.
         """
+        from headrace.client.groups.reader_group import AsyncReaderGroup
+
         opened = AsyncReaderGroup(self.admin, *scope_and_name(scope, group), give_up_after_s)
         await opened.open(initialize=initialize)
         return opened
@@ -234,6 +268,9 @@ class AsyncHeadrace:
             NotFoundError: there is no such stream.
             InvalidRequestError: code "not_one_segment": the stream has several open segments.
         """
+        from headrace.client.single_segment.byte_stream import AsyncByteStream
+        from headrace.client.single_segment.segment_requests import ByteSegment, only_segment
+
         scope, stream = scope_and_name(scope, stream)
         segment = await only_segment(self.admin, scope, stream)
         return AsyncByteStream(ByteSegment(self.admin, scope, stream, segment.segment_id))
@@ -245,6 +282,9 @@ class AsyncHeadrace:
             NotFoundError: there is no such stream.
             InvalidRequestError: code "not_one_segment": the stream has several segments.
         """
+        from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream
+        from headrace.client.single_segment.segment_requests import only_segment
+
         scope, stream = scope_and_name(scope, stream)
         segment = await only_segment(self.admin, scope, stream)
         return AsyncRevisionedStream(self.admin, scope, stream, segment.segment_id)
@@ -256,6 +296,8 @@ class AsyncHeadrace:
 
         Raises the same errors as `revisioned_stream`, and CorruptError if the stream holds something else.
         """
+        from headrace.client.single_segment.state_synchronizer import STATE_TRUNCATED, AsyncStateSynchronizer
+
         synchronizer = AsyncStateSynchronizer(await self.revisioned_stream(scope, stream), form)
         try:
             await synchronizer.fetch()
@@ -289,6 +331,9 @@ class AsyncHeadrace:
                 one, or `end` is before `start`. Code "stream_recreated": it belongs to a deleted stream of this name.
             TruncatedError: bytes after `start` have been truncated.
         """
+        from headrace.client.places import cut_of_place
+        from headrace.client.ranges.segment_ranges import list_ranges
+
         scope, stream = scope_and_name(scope, stream)
         first = None if start is None else await cut_of_place(self.admin, scope, stream, start)
         last = None if end is None else await cut_of_place(self.admin, scope, stream, end)
@@ -301,6 +346,9 @@ class AsyncHeadrace:
         `read_history_from="segment_store"` all is read from there, for machines that do not reach S3. Call it in a
         coroutine: the reader belongs to the event loop that runs.
         """
+        from headrace.client.ranges.range_bytes import StreamRanges
+        from headrace.client.ranges.range_reader import AsyncRangeReader
+
         admin = Admin(LoopCaller(asyncio.get_running_loop()), self.admin)
         return AsyncRangeReader(StreamRanges(admin, part.scope, part.stream), part, read_history_from)
 
@@ -347,6 +395,9 @@ class Headrace:
 
     def writer(self, scope: str, stream: str | None = None, options: WriterOptions | None = None) -> EventWriter:
         """See `AsyncHeadrace.writer`."""
+        from headrace.client.synchronous.synchronous_bases import EventWriter
+        from headrace.client.writing.event_writer import WriterCore, WriterOptions
+
         core = WriterCore(self._core.admin, *scope_and_name(scope, stream), options or WriterOptions())
         self._thread.run(core.open())
         writer = EventWriter(self._thread, core)
@@ -362,6 +413,8 @@ class Headrace:
         lease_ms: int = LEASE_MS_DEFAULT,
     ) -> TransactionalWriter:
         """See `AsyncHeadrace.transactional_writer`."""
+        from headrace.client.synchronous.synchronous_transactions import TransactionalWriter
+
         core = self._thread.run(_transactional_writer(self._core, *scope_and_name(scope, stream), options, lease_ms))
         writer = TransactionalWriter(self._thread, core)
         self._keep(writer)
@@ -387,6 +440,8 @@ class Headrace:
             InvalidRequestError: a stream cut belongs to another stream, `end` is before the start, the text is not a
                 place, or the time has no time zone.
         """
+        from headrace.client.synchronous.synchronous_bases import EventReader
+
         reader = EventReader(self._thread, self._thread.run(self._core.reader(scope, stream, start, end, options)))
         self._keep(reader)
         return reader
@@ -410,6 +465,8 @@ class Headrace:
 
     def key_value_table(self, scope: str, table: str | None = None) -> KeyValueTable:
         """Opens a key-value table. Raises NotFoundError if there is no such table."""
+        from headrace.client.synchronous.synchronous_table import KeyValueTable
+
         opened = KeyValueTable(self._thread, self._thread.run(self._core.key_value_table(scope, table)))
         self._keep(opened)
         return opened
@@ -418,6 +475,8 @@ class Headrace:
         self, scope: str, group: str | None = None, *, initialize: bool = True, give_up_after_s: float = RETRY_TIMEOUT_S
     ) -> ReaderGroup:
         """See `AsyncHeadrace.reader_group`."""
+        from headrace.client.synchronous.synchronous_reader_group import ReaderGroup
+
         opening = self._core.reader_group(scope, group, initialize=initialize, give_up_after_s=give_up_after_s)
         opened = ReaderGroup(self._thread, self._thread.run(opening))
         self._keep(opened)
@@ -425,18 +484,24 @@ class Headrace:
 
     def byte_stream(self, scope: str, stream: str | None = None) -> ByteStream:
         """See `AsyncHeadrace.byte_stream`."""
+        from headrace.client.synchronous.synchronous_byte_stream import ByteStream
+
         opened = ByteStream(self._thread, self._thread.run(self._core.byte_stream(scope, stream)))
         self._keep(opened)
         return opened
 
     def revisioned_stream(self, scope: str, stream: str | None = None) -> RevisionedStream:
         """See `AsyncHeadrace.revisioned_stream`."""
+        from headrace.client.synchronous.synchronous_revisioned_stream import RevisionedStream
+
         opened = RevisionedStream(self._thread, self._thread.run(self._core.revisioned_stream(scope, stream)))
         self._keep(opened)
         return opened
 
     def state_synchronizer(self, scope: str, stream: str, form: StateForm[S, U]) -> StateSynchronizer[S, U]:
         """See `AsyncHeadrace.state_synchronizer`."""
+        from headrace.client.synchronous.synchronous_state_synchronizer import StateSynchronizer
+
         opened = StateSynchronizer(self._thread, self._thread.run(self._core.state_synchronizer(scope, stream, form)))
         self._keep(opened)
         return opened
@@ -456,6 +521,8 @@ class Headrace:
 
     def range_reader(self, part: SegmentRange, *, read_history_from: HistorySource = "s3") -> RangeReader:
         """See `AsyncHeadrace.range_reader`."""
+        from headrace.client.synchronous.synchronous_range_reader import RangeReader
+
         core = self._thread.run(_range_reader(self._core, part, read_history_from))
         reader = RangeReader(self._thread, core)
         self._keep(reader)

@@ -20,7 +20,6 @@ from headrace.client.closing import close_wholly
 from headrace.client.ownership import Ownership, Unpicklable, keep_in_children
 from headrace.model import errors
 from headrace.model.arguments import check_argument
-from headrace.model.documents import plain_value
 from headrace.model.external_access import Network
 
 T = TypeVar("T")
@@ -193,6 +192,8 @@ def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -
 
 def _json_bytes(body: Mapping[str, Any]) -> bytes:
     """Raises InvalidRequestError for what JSON cannot have: infinite numbers, and text that is not Unicode."""
+    from headrace.model.documents import plain_value
+
     try:
         text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=plain_value)
         return text.encode()

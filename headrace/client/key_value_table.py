@@ -21,9 +21,10 @@ from headrace.api.segments import SegmentEndpoint
 from headrace.client.administration.tables_admin import AsyncTablesAdmin
 from headrace.client.backoff import Backoff
 from headrace.client.closing import handle_text
+from headrace.client.defaults import RETRY_TIMEOUT_S
 from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.segment_connections import SegmentConnections
-from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S, RETRY_TIMEOUT_S
+from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S
 from headrace.client.trust import AsyncTrust
 from headrace.client.writing.routing_table import Route, RoutingTable
 from headrace.model.arguments import checked_calls

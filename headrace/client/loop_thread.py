@@ -16,8 +16,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from headrace.adapters.standard_descriptors import occupy_closed_standard_descriptors
 from headrace.client.closing import stop_tasks, wait_for_closings
 from headrace.client.ownership import Unpicklable, forked, keep_in_children
+from headrace.futures import mark_retrieved
 from headrace.model.errors import IllegalStateError
-from headrace.wire.connections.asynchronous import mark_retrieved
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -10,16 +10,20 @@ from headrace.api.segments import SegmentEndpoint
 from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.ownership import Ownership, Unpicklable, keep_in_children
 from headrace.client.trust import AsyncTrust
+from headrace.futures import mark_retrieved
 from headrace.model.errors import HeadraceError, IllegalStateError, UnavailableError
-from headrace.wire.connections.asynchronous import AsyncConnection, mark_retrieved, open_connection
+from headrace.wire.connections.asynchronous import AsyncConnection, open_connection
 from headrace.wire.tls import STORE_NOT_TRUSTED, StoreTls
 
 
 class EndpointSource(Protocol):
     """Finds the store of a segment; the admin implements it."""
 
-    delegation_tokens: AsyncDelegationTokens
-    trust: AsyncTrust
+    @property
+    def delegation_tokens(self) -> AsyncDelegationTokens: ...
+
+    @property
+    def trust(self) -> AsyncTrust: ...
 
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint: ...
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headrace.client.administration.admin import AsyncAdmin
-from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT
+from headrace.client.defaults import LEASE_MS_DEFAULT
 from headrace.client.places import Place, cut_of_place
 from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions
 from headrace.client.writing.transactional_writer import AsyncTransaction, AsyncTransactionalWriter

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields
 from enum import Enum
@@ -107,13 +108,22 @@ def _hints_of_class(kind: Any) -> dict[str, Any]:
 
 
 def _hint(function: Any, parameter: str) -> Any:
-    """The type of a parameter; None if it has none, or if it names what is only imported for type checks."""
+    """The type of a parameter; None if it has none, or if it names what is only imported for type checks.
+
+    The module's `__getattr__` may import what the annotation names.
+    """
     text = function.__annotations__.get(parameter)
     annotated = type("_Annotated", (), {"__annotations__": {parameter: text}, "__module__": function.__module__})
-    try:
-        return None if text is None else get_type_hints(annotated, function.__globals__)[parameter]
-    except NameError:
-        return None
+    names: dict[str, Any] = {}
+    while text is not None:
+        try:
+            return get_type_hints(annotated, function.__globals__, names)[parameter]
+        except NameError as error:
+            imported = getattr(sys.modules.get(function.__module__), error.name or "", None)
+            if imported is None or error.name is None or error.name in names:
+                return None
+            names[error.name] = imported
+    return None
 
 
 def _accepts(hint: Any, value: Any) -> bool:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from stream_world import StreamWorld
 
 from headrace.adapters.grpc_user_storage import GrpcUserFile
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge.config import LISTEN_PORT_DEFAULT, UsersConfig, read_config
 from headrace.bridge.server import REQUEST_BYTES_MAX, SERVICE, BridgeServer, CallThreads

@@ -98,7 +98,12 @@ def test_help_imports_neither_client_nor_other_resources():
 def test_a_request_imports_no_other_command_line():
     imported = _imported("scope", "list", "--url", "http://127.0.0.1:1")
     assert {"httpx", "headrace.client"} <= imported
-    assert not imported & {"click", "pygments", "pyarrow", "botocore"}
+    others = {"click", "pygments", "rich", "pyarrow", "numpy", "botocore", "cryptography", "msgspec"}
+    assert not imported & (others | {"importlib.metadata", "headrace.cli.top", "headrace.cli.stream"})
+    assert not imported & {"headrace.wire", "headrace.api.streams", "headrace.client.trust"}
+    shared = {"defaults", "headrace", "http_api", "lazy_imports", "loop_thread", "ownership", "closing", "backoff"}
+    parts = {name.split(".")[2] for name in imported if name.startswith("headrace.client.")}
+    assert parts == shared | {"administration", "synchronous"}
 
 
 def test_a_closed_port_of_this_machine_fails_at_once(capsys: pytest.CaptureFixture[str]):

@@ -22,7 +22,6 @@ from headrace.client import (
     SegmentRange,
     TruncatedError,
 )
-from headrace.client import headrace as entry_points
 from headrace.client.ranges import range_bytes, range_reader
 from headrace.client.ranges.range_bytes import GATHERED_BYTES_MIN, StreamRanges
 from headrace.client.reading import object_reads
@@ -155,7 +154,7 @@ async def behind_gate(
         gates.append(Gate(*place))
         return gates[-1]
 
-    monkeypatch.setattr(entry_points, "StreamRanges", make)
+    monkeypatch.setattr(range_bytes, "StreamRanges", make)
     await write(headrace, LARGE, "key")
     (part,) = await headrace.segment_ranges("shop", "orders")
     reader = headrace.range_reader(part, read_history_from="segment_store")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -19,6 +21,7 @@ from headrace.client.administration.transactions_admin import AsyncTransactionsA
 from headrace.client.administration.watermarks_admin import AsyncWatermarksAdmin
 from headrace.client.headrace import DEFAULT_URL
 from headrace.client.http_api import HttpApi
+from headrace.client.lazy_imports import lazy_part
 from headrace.client.synchronous.synchronous_admin import Admin
 from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
 from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
@@ -28,6 +31,7 @@ from headrace.client.synchronous.synchronous_tables_admin import TablesAdmin
 from headrace.client.synchronous.synchronous_transactions_admin import TransactionsAdmin
 from headrace.client.synchronous.synchronous_watermarks_admin import WatermarksAdmin
 from headrace.model import errors
+from headrace.model.arguments import _hint
 
 PUBLIC = {
     "Ack", "AsyncEventReader", "AsyncEventWriter", "AsyncHeadrace", "AsyncKeyValueTable", "EventBatch", "EventRead",
@@ -105,7 +109,8 @@ def test_both_entry_points_have_the_same_signatures() -> None:
 
 
 def test_every_part_of_the_asynchronous_admin_is_compared() -> None:
-    parts = {name: type(part) for name, part in vars(AsyncAdmin(HttpApi(DEFAULT_URL))).items() if name[0] != "_"}
+    admin = AsyncAdmin(HttpApi(DEFAULT_URL))
+    parts = {name: type(getattr(admin, name)) for name, part in vars(AsyncAdmin).items() if isinstance(part, lazy_part)}
     del parts["delegation_tokens"]  # connections use it, not programs
     del parts["trust"]
     assert {"admin": AsyncAdmin} | parts == {name: asynchronous for name, (_, asynchronous) in ADMINS.items()}
@@ -116,6 +121,54 @@ def test_a_second_close_does_nothing(recwarn: pytest.WarningsRecorder) -> None:
         client.close()
     client.close()
     assert [str(one.message) for one in recwarn] == []
+
+
+def test_names_are_imported_from_their_modules() -> None:
+    tree = ast.parse(inspect.getsource(headrace.client))
+    imports = next(node.body for node in tree.body if isinstance(node, ast.If))
+    listed = {
+        each.module: tuple(name.name for name in each.names) for each in imports if isinstance(each, ast.ImportFrom)
+    }
+    assert listed == headrace.client._NAMES
+
+
+def test_a_name_that_is_not_public_is_missing() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
+        headrace.client.Nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+LATE_ONLY = """
+import sys
+from headrace.client import connect
+with connect("http://127.0.0.1:1") as client:
+    client.admin
+print(*sorted(sys.modules))
+"""
+
+
+def test_a_client_loads_its_parts_at_their_first_use() -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", LATE_ONLY], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "headrace.client.administration.admin" in loaded
+    late = {"headrace.wire", "msgspec", "headrace.client.trust", "headrace.client.writing", "headrace.client.reading"}
+    assert not late & set(loaded)
+
+
+@pytest.mark.parametrize("kind", [headrace.client.Headrace, headrace.client.AsyncHeadrace, AsyncAdmin])
+def test_the_check_of_arguments_knows_all_types(kind: type) -> None:
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if not name.startswith("_"):
+            unwrapped = inspect.unwrap(method)
+            parameters = [each for each in inspect.signature(unwrapped).parameters if each != "self"]
+            assert None not in [_hint(unwrapped, each) for each in parameters], name
+
+
+def test_threads_get_the_same_part() -> None:
+    admin = AsyncAdmin(HttpApi(DEFAULT_URL))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: admin.delegation_tokens, range(64)))
+    assert all(each is admin.delegation_tokens for each in found)
 
 
 def test_importing_is_light() -> None:

@@ -8,62 +8,12 @@ controller cannot be reached.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.api.plans import (
-    Chunks,
-    NextCutRequest,
-    NextCutView,
-    OnTruncation,
-    RangePlan,
-    RangePlans,
-    RangePlansRequest,
-    RangeToPlan,
-)
-from headrace.api.segments import (
-    EpochSegments,
-    Predecessors,
-    RangesBetween,
-    SegmentEndpoint,
-    SegmentView,
-    StartedSegment,
-    Successors,
-)
-from headrace.api.stream_cuts import (
-    BetweenRequest,
-    CutRequest,
-    ExplainedCutCheck,
-    StreamCutView,
-    offsets_json,
-    optional_offsets_json,
-)
-from headrace.api.streams import (
-    CreateStreamRequest,
-    EpochHistory,
-    NewRange,
-    ScaleProgress,
-    ScaleRequest,
-    ScaleState,
-    ScaleStatus,
-    ScalingEvent,
-    ScalingEvents,
-    StateRequest,
-    StreamSummary,
-    StreamUpdate,
-    StreamView,
-    UpdateStreamRequest,
-)
 from headrace.client.administration.ends import END_IN_QUERY, AnyEnd, current_end
-from headrace.client.administration.operators_admin import AsyncClusterAdmin, AsyncDeadLettersAdmin
 from headrace.client.administration.polling import items_of_pages, until
-from headrace.client.administration.reader_groups_admin import AsyncReaderGroupsAdmin
-from headrace.client.administration.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
-from headrace.client.administration.tables_admin import AsyncTablesAdmin
-from headrace.client.administration.transactions_admin import AsyncTransactionsAdmin
-from headrace.client.administration.watermarks_admin import AsyncWatermarksAdmin
-from headrace.client.delegation_tokens import AsyncDelegationTokens
 from headrace.client.http_api import HttpApi, parsed
-from headrace.client.trust import AsyncTrust, TlsOptions
+from headrace.client.lazy_imports import lazy_names, lazy_part
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import (
     AlreadyExistsError,
@@ -77,8 +27,52 @@ from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.log_classes import LogClass
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.segments import KeyRange
-from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 from headrace.model.stream_cuts import StreamCut
+
+if TYPE_CHECKING:
+    from headrace.api.plans import (
+        Chunks,
+        NextCutView,
+        OnTruncation,
+        RangePlan,
+        RangeToPlan,
+    )
+    from headrace.api.segments import (
+        EpochSegments,
+        RangesBetween,
+        SegmentEndpoint,
+        SegmentView,
+        StartedSegment,
+        Successors,
+    )
+    from headrace.api.streams import (
+        EpochHistory,
+        ScaleProgress,
+        ScaleState,
+        ScalingEvent,
+        StreamSummary,
+        StreamView,
+    )
+    from headrace.client.administration.operators_admin import AsyncClusterAdmin, AsyncDeadLettersAdmin
+    from headrace.client.administration.reader_groups_admin import AsyncReaderGroupsAdmin
+    from headrace.client.administration.retention_admin import AsyncRetentionAdmin, AsyncSubscribersAdmin
+    from headrace.client.administration.tables_admin import AsyncTablesAdmin
+    from headrace.client.administration.transactions_admin import AsyncTransactionsAdmin
+    from headrace.client.administration.watermarks_admin import AsyncWatermarksAdmin
+    from headrace.client.delegation_tokens import AsyncDelegationTokens
+    from headrace.client.trust import AsyncTrust, TlsOptions
+    from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
+
+if not TYPE_CHECKING:  # the check of arguments asks for the types of parameters
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "OnTruncation": "headrace.api.plans",
+            "RangeToPlan": "headrace.api.plans",
+            "RetentionPolicy": "headrace.model.stream_configuration",
+            "ScalingPolicy": "headrace.model.stream_configuration",
+        },
+    )
 
 CutLike = StreamCut | Mapping[int, int] | None
 
@@ -89,16 +83,67 @@ class AsyncAdmin:
 
     def __init__(self, api: HttpApi, tls: TlsOptions | None = None) -> None:
         self._api = api
-        self.cluster = AsyncClusterAdmin(api)
-        self.dead_letters = AsyncDeadLettersAdmin(api)
-        self.delegation_tokens = AsyncDelegationTokens(api)
-        self.trust = AsyncTrust(api, tls)
-        self.watermarks = AsyncWatermarksAdmin(api)
-        self.retention = AsyncRetentionAdmin(api)
-        self.subscribers = AsyncSubscribersAdmin(api)
-        self.reader_groups = AsyncReaderGroupsAdmin(api)
-        self.tables = AsyncTablesAdmin(api, self.delegation_tokens, self.trust)
-        self.transactions = AsyncTransactionsAdmin(api)
+        self._tls = tls
+
+    @lazy_part
+    def cluster(self) -> AsyncClusterAdmin:
+        from headrace.client.administration.operators_admin import AsyncClusterAdmin
+
+        return AsyncClusterAdmin(self._api)
+
+    @lazy_part
+    def dead_letters(self) -> AsyncDeadLettersAdmin:
+        from headrace.client.administration.operators_admin import AsyncDeadLettersAdmin
+
+        return AsyncDeadLettersAdmin(self._api)
+
+    @lazy_part
+    def delegation_tokens(self) -> AsyncDelegationTokens:
+        from headrace.client.delegation_tokens import AsyncDelegationTokens
+
+        return AsyncDelegationTokens(self._api)
+
+    @lazy_part
+    def trust(self) -> AsyncTrust:
+        from headrace.client.trust import AsyncTrust
+
+        return AsyncTrust(self._api, self._tls)
+
+    @lazy_part
+    def watermarks(self) -> AsyncWatermarksAdmin:
+        from headrace.client.administration.watermarks_admin import AsyncWatermarksAdmin
+
+        return AsyncWatermarksAdmin(self._api)
+
+    @lazy_part
+    def retention(self) -> AsyncRetentionAdmin:
+        from headrace.client.administration.retention_admin import AsyncRetentionAdmin
+
+        return AsyncRetentionAdmin(self._api)
+
+    @lazy_part
+    def subscribers(self) -> AsyncSubscribersAdmin:
+        from headrace.client.administration.retention_admin import AsyncSubscribersAdmin
+
+        return AsyncSubscribersAdmin(self._api)
+
+    @lazy_part
+    def reader_groups(self) -> AsyncReaderGroupsAdmin:
+        from headrace.client.administration.reader_groups_admin import AsyncReaderGroupsAdmin
+
+        return AsyncReaderGroupsAdmin(self._api)
+
+    @lazy_part
+    def tables(self) -> AsyncTablesAdmin:
+        from headrace.client.administration.tables_admin import AsyncTablesAdmin
+
+        return AsyncTablesAdmin(self._api, self.delegation_tokens, self.trust)
+
+    @lazy_part
+    def transactions(self) -> AsyncTransactionsAdmin:
+        from headrace.client.administration.transactions_admin import AsyncTransactionsAdmin
+
+        return AsyncTransactionsAdmin(self._api)
 
     async def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
         """Creates a scope. Raises AlreadyExistsError if it exists, unless `exist_ok`."""
@@ -160,6 +205,9 @@ class AsyncAdmin:
             NotFoundError: there is no such scope.
             IllegalStateError: code "no_s3_containers": the deployment has no containers for the class S3.
         """
+        from headrace.api.streams import CreateStreamRequest, StreamView
+        from headrace.model.stream_configuration import ScalingPolicy
+
         body = CreateStreamRequest(
             stream=check_stream_name(stream),
             scaling=scaling or ScalingPolicy.fixed(2),
@@ -182,10 +230,14 @@ class AsyncAdmin:
         return view
 
     async def get_stream(self, scope: str, stream: str) -> StreamView:
+        from headrace.api.streams import StreamView
+
         return parsed(StreamView.from_json, await self._api.request("GET", _path(scope, stream)))
 
     async def list_streams(self, scope: str, *, tag: str | None = None, prefix: str = "") -> list[StreamSummary]:
         """Lists the streams of a scope by name; with `tag` or `prefix` only those that have it."""
+        from headrace.api.streams import StreamSummary
+
         path = f"/v1/scopes/{check_scope_name(scope)}/streams"
         query: dict[str, str | int] = {"limit": PAGE_ITEMS_MAX}
         query |= {name: text for name, text in (("tag", tag), ("prefix", prefix or None)) if text is not None}
@@ -214,6 +266,8 @@ class AsyncAdmin:
             IllegalStateError: code "configuration_changed": another update came first; or the update was accepted, and
                 rolled back later.
         """
+        from headrace.api.streams import StreamUpdate, UpdateStreamRequest
+
         body = UpdateStreamRequest(
             scaling=scaling,
             retention=retention,
@@ -239,6 +293,8 @@ class AsyncAdmin:
             InvalidRequestError: code "invalid_stream_cut".
             SealedError: the stream is sealed.
         """
+        from headrace.api.stream_cuts import CutRequest, offsets_json
+
         path, body = f"{_path(scope, stream)}/truncate", CutRequest(offsets_json(cut)).to_json()
         accepted = False
 
@@ -259,6 +315,8 @@ class AsyncAdmin:
         self, scope: str, stream: str, *, from_ms: int = 0, to_ms: int | None = None
     ) -> list[ScalingEvent]:
         """Lists the scales between two times, oldest first. Both are included, in milliseconds since the Unix epoch."""
+        from headrace.api.streams import ScalingEvents
+
         path = f"{_path(scope, stream)}/scaling-events"
         found: list[ScalingEvent] = []
         following: int | None = from_ms
@@ -278,6 +336,8 @@ class AsyncAdmin:
         The next page is before `next_before`, None on the last one. In contrast to `scaling_events` it has all epochs,
         also those of transactions that were committed after a scale, and the lengths of the replaced segments.
         """
+        from headrace.api.streams import EpochHistory
+
         query: dict[str, str | int] = {"limit": limit}
         if before is not None:
             query["before"] = before
@@ -309,12 +369,16 @@ class AsyncAdmin:
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
     ) -> int:
         """Returns the number of bytes between two cuts. None means the head for `from_cut`, the tail for `to_cut`."""
+        from headrace.api.stream_cuts import BetweenRequest, optional_offsets_json
+
         body = BetweenRequest(optional_offsets_json(from_cut), optional_offsets_json(to_cut)).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/stream-cuts/distance", body=body)
         return parsed(lambda found: int(found["bytes"]), answer)
 
     async def seal_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
         """Seals a stream, which then accepts no more events. Raises SealedError if it is sealed already."""
+        from headrace.api.streams import StateRequest
+
         await self._api.request("PUT", f"{_path(scope, stream)}/state", body=StateRequest("SEALED").to_json())
         if wait:
             await self._state_after(scope, stream, "SEALING")
@@ -324,6 +388,8 @@ class AsyncAdmin:
 
         Does nothing if it is frozen. Open transactions are aborted. Raises SealedError if it is sealed.
         """
+        from headrace.api.streams import StateRequest
+
         await self._api.request("PUT", f"{_path(scope, stream)}/state", body=StateRequest("FROZEN").to_json())
         if wait:
             await self._state_after(scope, stream, "FREEZING")
@@ -333,6 +399,8 @@ class AsyncAdmin:
 
         Each of its segments gets a successor. Raises SealedError if it is sealed.
         """
+        from headrace.api.streams import StateRequest
+
         await self._api.request("PUT", f"{_path(scope, stream)}/state", body=StateRequest("ACTIVE").to_json())
         if wait:
             await self._state_after(scope, stream, "UNFREEZING")
@@ -358,6 +426,8 @@ class AsyncAdmin:
             InvalidRequestError: code "invalid_key_ranges": the ranges do not cover exactly those of the segments.
             HeadraceError: code "segment_not_active": an id is not that of an active segment.
         """
+        from headrace.api.streams import NewRange, ScaleProgress, ScaleRequest, ScaleStatus
+
         if len(set(seal)) < len(seal):
             raise InvalidRequestError(f"scale_stream: seal is {list(seal)}, but must have each segment once")
         pairs = [(span.low, span.high) if isinstance(span, KeyRange) else span for span in ranges]
@@ -376,6 +446,8 @@ class AsyncAdmin:
         return ScaleProgress(progress.epoch, ScaleStatus.SUCCESS if wait else progress.status, progress.segments)
 
     async def scale_status(self, scope: str, stream: str, epoch: int) -> ScaleState:
+        from headrace.api.streams import ScaleState
+
         answer = await self._api.request("GET", f"{_path(scope, stream)}/scale/{epoch}")
         return parsed(ScaleState.from_json, answer)
 
@@ -389,6 +461,8 @@ class AsyncAdmin:
         self, scope: str, stream: str, *, at: AnyEnd | int = "latest", epoch: int | None = None
     ) -> EpochSegments:
         """Like `segments`, with the number of the epoch and whether the stream is sealed."""
+        from headrace.api.segments import EpochSegments
+
         point = at if isinstance(at, int) else END_IN_QUERY[current_end(at)]
         query: dict[str, str | int] = {"at": point} if epoch is None else {"epoch": epoch}
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments", query=query)
@@ -399,22 +473,30 @@ class AsyncAdmin:
 
         With `as_recorded` also those of a truncated segment, where a client that was still using it continues.
         """
+        from headrace.api.segments import Successors
+
         path = f"{_path(scope, stream)}/segments/{segment_id}/successors"
         answer = await self._api.request("GET", path, query={"asRecorded": "true"} if as_recorded else None)
         return parsed(Successors.from_json, answer)
 
     async def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentView, ...]:
+        from headrace.api.segments import Predecessors
+
         answer = await self._api.request("GET", f"{_path(scope, stream)}/segments/{segment_id}/predecessors")
         return parsed(Predecessors.from_json, answer).segments
 
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         """Returns the address of the segment's store. Retries for a while if no store owns the container now."""
+        from headrace.api.segments import SegmentEndpoint
+
         path = f"{_path(scope, stream)}/segments/{segment_id}/endpoint"
         answer = await self._api.request("GET", path, query=self._api.network_query)
         return parsed(SegmentEndpoint.from_json, answer)
 
     async def stream_cut(self, scope: str, stream: str, *, at: AnyEnd = "latest") -> StreamCut:
         """Returns the cut at "earliest" (the first retained byte) or "latest" (after the last acknowledged event)."""
+        from headrace.api.stream_cuts import StreamCutView
+
         answer = await self._api.request(
             "GET", f"{_path(scope, stream)}/stream-cut", query={"at": END_IN_QUERY[current_end(at)]}
         )
@@ -424,6 +506,9 @@ class AsyncAdmin:
         self, scope: str, stream: str, from_cut: CutLike = None, to_cut: CutLike = None
     ) -> RangesBetween:
         """Lists the ranges of bytes between two cuts. None means the head for `from_cut`, the tail for `to_cut`."""
+        from headrace.api.segments import RangesBetween
+        from headrace.api.stream_cuts import BetweenRequest, optional_offsets_json
+
         body = BetweenRequest(optional_offsets_json(from_cut), optional_offsets_json(to_cut)).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/segments/between", body=body)
         return parsed(RangesBetween.from_json, _named(scope, stream) | answer)
@@ -439,6 +524,8 @@ class AsyncAdmin:
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Chunks:
         """Returns links to read the bytes `[from_offset, to_offset)` of a segment directly from S3."""
+        from headrace.api.plans import Chunks
+
         query = {"from": from_offset, "to": to_offset, "limit": limit}
         path = f"{_path(scope, stream)}/segments/{segment_id}/chunks"
         return parsed(Chunks.from_json, await self._api.request("GET", path, query=query))
@@ -465,6 +552,9 @@ class AsyncAdmin:
                 unless `on_truncation` is "skip": the batch then starts at the head there.
             InvalidRequestError: code "stream_recreated": the stream was deleted and created again since `start`.
         """
+        from headrace.api.plans import NextCutRequest, NextCutView
+        from headrace.api.stream_cuts import optional_offsets_json
+
         body = NextCutRequest(
             optional_offsets_json(start), optional_offsets_json(end), bytes_max, strict_key_order, on_truncation
         ).to_json()
@@ -475,6 +565,8 @@ class AsyncAdmin:
         self, scope: str, stream: str, ranges: Sequence[RangeToPlan], *, links: bool = True
     ) -> tuple[RangePlan, ...]:
         """Splits ranges into pieces, with links to their bytes in S3 and the addresses of their stores."""
+        from headrace.api.plans import RangePlans, RangePlansRequest
+
         body = RangePlansRequest(tuple(ranges), links).to_json()
         path, query = f"{_path(scope, stream)}/range-plans", self._api.network_query
         answer = await self._api.request("POST", path, body=body, query=query)
@@ -483,6 +575,8 @@ class AsyncAdmin:
     async def _cut_problem(
         self, scope: str, stream: str, cut: StreamCut | Mapping[int, int], retry_s: float | None = None
     ) -> HeadraceError | None:
+        from headrace.api.stream_cuts import CutRequest, ExplainedCutCheck, offsets_json
+
         path = f"{_path(scope, stream)}/stream-cuts/check"
         body, query = CutRequest(offsets_json(cut)).to_json(), {"explain": "true"}
         answer = await self._api.request("POST", path, query=query, body=body, retry_s=retry_s)

@@ -15,7 +15,7 @@ from headrace.api.cluster import (
     EpochsRaised,
 )
 from headrace.api.dead_letters import DeadLetterView
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.arguments import checked_calls
 from headrace.model.dead_letters import check_letter_id

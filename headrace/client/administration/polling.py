@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.errors import UnavailableError
 

@@ -27,6 +27,7 @@ from headrace.api.transactions import (
     TransactionView,
 )
 from headrace.client.administration.polling import items_of_pages
+from headrace.client.defaults import LEASE_MS_DEFAULT
 from headrace.client.http_api import HttpApi, error_from_json, parsed
 from headrace.model.arguments import checked_calls
 from headrace.model.commit_sets import check_set_epoch, check_set_note, check_set_writer
@@ -34,8 +35,6 @@ from headrace.model.errors import HeadraceError
 from headrace.model.names import check_scope_name, check_stream_name
 from headrace.model.transactions import check_label, parse_transaction_id, transaction_text
 from headrace.model.writer_marks import check_writer_name
-
-LEASE_MS_DEFAULT = 60_000
 
 
 @checked_calls()

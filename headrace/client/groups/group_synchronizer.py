@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.administration.admin import AsyncAdmin
+from headrace.client.defaults import RETRY_TIMEOUT_S
 from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream
-from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S
 from headrace.client.single_segment.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.codec.group_state import parse_state, parse_update, state_bytes, update_bytes
 from headrace.model.errors import NotFoundError

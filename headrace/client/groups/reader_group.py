@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.closing import handle_text
+from headrace.client.defaults import RETRY_TIMEOUT_S
 from headrace.client.groups.group_positions import (
     GroupLag,
     GroupStatus,
@@ -25,7 +26,6 @@ from headrace.client.groups.group_positions import (
 from headrace.client.groups.group_reader import AsyncGroupReader, GroupReaderOptions
 from headrace.client.groups.group_synchronizer import GroupSynchronizer
 from headrace.client.places import Place, end_or_cut
-from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
 from headrace.model.group_state import GroupState, Positions, silent_checkpoint_name

@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from headrace import wire
 from headrace.api.segments import RangeBetween
 from headrace.client.administration.admin import AsyncAdmin
+from headrace.client.defaults import RETRY_TIMEOUT_S
 from headrace.client.reading.read_progress import ReadProgress
 from headrace.client.segment_connections import SegmentConnections
-from headrace.client.single_segment.segment_requests import RETRY_TIMEOUT_S, SegmentRequests
+from headrace.client.single_segment.segment_requests import SegmentRequests
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import segment_name
 from headrace.model.stream_cuts import StreamCut

@@ -31,8 +31,11 @@ REPLY_TIMEOUT_S = 30.0
 class Endpoints(Protocol):
     """Finds the store of a segment; the admin implements it."""
 
-    delegation_tokens: DelegationTokens
-    trust: Trust
+    @property
+    def delegation_tokens(self) -> DelegationTokens: ...
+
+    @property
+    def trust(self) -> Trust: ...
 
     def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint: ...
 

@@ -16,14 +16,10 @@ from typing import NamedTuple
 from headrace import wire
 from headrace.client.backoff import Backoff
 from headrace.client.closing import handle_text
+from headrace.client.defaults import RETRY_TIMEOUT_S
 from headrace.client.reading.segment_stream import READ_TIMEOUT_S
 from headrace.client.segment_connections import EndpointSource, SegmentConnections
-from headrace.client.single_segment.segment_requests import (
-    REPLY_TIMEOUT_S,
-    RETRY_TIMEOUT_S,
-    MakeCommand,
-    SegmentRequests,
-)
+from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S, MakeCommand, SegmentRequests
 from headrace.codec.events import EventAssembler, frame_event
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError

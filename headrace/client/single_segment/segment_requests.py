@@ -17,8 +17,6 @@ from headrace.wire.connections.asynchronous import SingleReply, answer_within, p
 # Single requests to segments of one stream, sent to the store of the segment and retried until answered.
 
 REPLY_TIMEOUT_S = 30.0
-RETRY_TIMEOUT_S = 60.0
-"""The usual `give_up_after_s`: for so long a request is repeated while no store answers."""
 
 T = TypeVar("T", bound=wire.WireCommand)
 MakeCommand = Callable[[int], wire.WireCommand]

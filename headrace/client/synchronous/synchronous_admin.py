@@ -6,27 +6,38 @@ Generated from `administration.admin.py` by `make synchronous`: change that file
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from headrace.api.plans import Chunks, NextCutView, OnTruncation, RangePlan, RangeToPlan
-from headrace.api.segments import EpochSegments, RangesBetween, SegmentEndpoint, SegmentView, StartedSegment, Successors
-from headrace.api.streams import EpochHistory, ScaleProgress, ScaleState, ScalingEvent, StreamSummary, StreamView
 from headrace.client.administration.admin import AsyncAdmin, CutLike
 from headrace.client.administration.ends import AnyEnd
+from headrace.client.lazy_imports import lazy_part
 from headrace.client.loop_thread import LoopCaller
-from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
-from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
-from headrace.client.synchronous.synchronous_delegation_tokens import DelegationTokens
-from headrace.client.synchronous.synchronous_reader_groups_admin import ReaderGroupsAdmin
-from headrace.client.synchronous.synchronous_retention_admin import RetentionAdmin, SubscribersAdmin
-from headrace.client.synchronous.synchronous_tables_admin import TablesAdmin
-from headrace.client.synchronous.synchronous_transactions_admin import TransactionsAdmin
-from headrace.client.synchronous.synchronous_trust import Trust
-from headrace.client.synchronous.synchronous_watermarks_admin import WatermarksAdmin
 from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.log_classes import LogClass
 from headrace.model.segments import KeyRange
-from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 from headrace.model.stream_cuts import StreamCut
+
+if TYPE_CHECKING:
+    from headrace.api.plans import Chunks, NextCutView, OnTruncation, RangePlan, RangeToPlan
+    from headrace.api.segments import (
+        EpochSegments,
+        RangesBetween,
+        SegmentEndpoint,
+        SegmentView,
+        StartedSegment,
+        Successors,
+    )
+    from headrace.api.streams import EpochHistory, ScaleProgress, ScaleState, ScalingEvent, StreamSummary, StreamView
+    from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
+    from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
+    from headrace.client.synchronous.synchronous_delegation_tokens import DelegationTokens
+    from headrace.client.synchronous.synchronous_reader_groups_admin import ReaderGroupsAdmin
+    from headrace.client.synchronous.synchronous_retention_admin import RetentionAdmin, SubscribersAdmin
+    from headrace.client.synchronous.synchronous_tables_admin import TablesAdmin
+    from headrace.client.synchronous.synchronous_transactions_admin import TransactionsAdmin
+    from headrace.client.synchronous.synchronous_trust import Trust
+    from headrace.client.synchronous.synchronous_watermarks_admin import WatermarksAdmin
+    from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 
 
 class Admin:
@@ -35,16 +46,66 @@ class Admin:
     def __init__(self, thread: LoopCaller, core: AsyncAdmin) -> None:
         self._thread = thread
         self._core = core
-        self.cluster = ClusterAdmin(thread, core.cluster)
-        self.dead_letters = DeadLettersAdmin(thread, core.dead_letters)
-        self.delegation_tokens = DelegationTokens(thread, core.delegation_tokens)
-        self.trust = Trust(thread, core.trust)
-        self.watermarks = WatermarksAdmin(thread, core.watermarks)
-        self.retention = RetentionAdmin(thread, core.retention)
-        self.subscribers = SubscribersAdmin(thread, core.subscribers)
-        self.reader_groups = ReaderGroupsAdmin(thread, core.reader_groups)
-        self.tables = TablesAdmin(thread, core.tables)
-        self.transactions = TransactionsAdmin(thread, core.transactions)
+
+    @lazy_part
+    def cluster(self) -> ClusterAdmin:
+        from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
+
+        return ClusterAdmin(self._thread, self._core.cluster)
+
+    @lazy_part
+    def dead_letters(self) -> DeadLettersAdmin:
+        from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
+
+        return DeadLettersAdmin(self._thread, self._core.dead_letters)
+
+    @lazy_part
+    def delegation_tokens(self) -> DelegationTokens:
+        from headrace.client.synchronous.synchronous_delegation_tokens import DelegationTokens
+
+        return DelegationTokens(self._thread, self._core.delegation_tokens)
+
+    @lazy_part
+    def trust(self) -> Trust:
+        from headrace.client.synchronous.synchronous_trust import Trust
+
+        return Trust(self._thread, self._core.trust)
+
+    @lazy_part
+    def watermarks(self) -> WatermarksAdmin:
+        from headrace.client.synchronous.synchronous_watermarks_admin import WatermarksAdmin
+
+        return WatermarksAdmin(self._thread, self._core.watermarks)
+
+    @lazy_part
+    def retention(self) -> RetentionAdmin:
+        from headrace.client.synchronous.synchronous_retention_admin import RetentionAdmin
+
+        return RetentionAdmin(self._thread, self._core.retention)
+
+    @lazy_part
+    def subscribers(self) -> SubscribersAdmin:
+        from headrace.client.synchronous.synchronous_retention_admin import SubscribersAdmin
+
+        return SubscribersAdmin(self._thread, self._core.subscribers)
+
+    @lazy_part
+    def reader_groups(self) -> ReaderGroupsAdmin:
+        from headrace.client.synchronous.synchronous_reader_groups_admin import ReaderGroupsAdmin
+
+        return ReaderGroupsAdmin(self._thread, self._core.reader_groups)
+
+    @lazy_part
+    def tables(self) -> TablesAdmin:
+        from headrace.client.synchronous.synchronous_tables_admin import TablesAdmin
+
+        return TablesAdmin(self._thread, self._core.tables)
+
+    @lazy_part
+    def transactions(self) -> TransactionsAdmin:
+        from headrace.client.synchronous.synchronous_transactions_admin import TransactionsAdmin
+
+        return TransactionsAdmin(self._thread, self._core.transactions)
 
     def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
         """Creates a scope. Raises AlreadyExistsError if it exists, unless `exist_ok`."""

@@ -14,7 +14,8 @@ from headrace.api.transactions import (
     NewTransaction,
     TransactionView,
 )
-from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT, AsyncTransactionsAdmin
+from headrace.client.administration.transactions_admin import AsyncTransactionsAdmin
+from headrace.client.defaults import LEASE_MS_DEFAULT
 from headrace.client.loop_thread import LoopCaller
 from headrace.model.errors import HeadraceError
 

@@ -28,6 +28,7 @@ from headrace.client.segment_connections import SegmentConnections
 from headrace.client.writing import elapsed_time
 from headrace.client.writing.batch_accumulator import BatchAccumulator
 from headrace.client.writing.event_blocks import Block, SegmentQueue, Wants
+from headrace.futures import mark_retrieved
 from headrace.model.errors import (
     ConflictError,
     CorruptError,
@@ -45,7 +46,6 @@ from headrace.wire.connections.asynchronous import (
     answer_within,
     appending_ended,
     close_unresponsive,
-    mark_retrieved,
     problem_of,
 )
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from headrace.api.transactions import NewTransaction, TransactionSegmentView
 from headrace.client.administration.admin import AsyncAdmin
-from headrace.client.administration.transactions_admin import LEASE_MS_DEFAULT
 from headrace.client.backoff import Backoff
 from headrace.client.closing import close_all, handle_text, stop_tasks
+from headrace.client.defaults import LEASE_MS_DEFAULT
 from headrace.client.ownership import Ownership
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.writing.batch_accumulator import BatchAccumulator

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Rollback
 from headrace.controller.operations.registry import OPERATIONS

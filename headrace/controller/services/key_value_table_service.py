@@ -6,7 +6,7 @@ of a table. Clients read and write them over the wire protocol; this service tel
 
 from __future__ import annotations
 
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.metadata.key_value_table import KeyValueTableRecords, no_such_table

@@ -7,7 +7,7 @@ does not read.
 
 from __future__ import annotations
 
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.controller.acceptance import Acceptance, CheckWritten, CutRules
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.metadata.reader_group import ReaderGroupRecords

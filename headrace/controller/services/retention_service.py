@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.api.retention import NextTruncation, RetentionDescription
 from headrace.api.stream_cuts import StreamCutView
 from headrace.controller.acceptance import CheckWritten

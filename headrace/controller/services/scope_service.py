@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.controller.services.paging import check_page_limit, first_after
 from headrace.metadata.scope import (
     SCOPES_PARTITION,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.api.streams import (
     EpochHistory,
     ScaleProgress,

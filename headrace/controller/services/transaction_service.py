@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.api.transactions import CompletedTransaction, LabelledAborts, NewTransaction, TransactionSegmentView
 from headrace.controller.services.commit_set_service import CommitSetService
 from headrace.controller.services.paging import check_page_limit

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from headrace.futures import mark_retrieved
 from headrace.model.errors import HeadraceError
 from headrace.segmentstore.containers.operation_log import resolve
 from headrace.segmentstore.containers.segment import Segment
-from headrace.wire.connections.asynchronous import mark_retrieved
 
 Settle = Callable[[], None]
 """Makes the effect of an operation visible to readers; called when the operation is durable."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from headrace.futures import mark_retrieved
 from headrace.model.chunks import ChunkRun, LogPlace
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.segmentstore.cache.block_pool import BlockPool
@@ -25,7 +26,6 @@ from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.chunk_directory import ENTERED_WRITES_MAX
 from headrace.segmentstore.tiering.owner_writes import ObjectNames, put_new
 from headrace.segmentstore.tiering.stored_times import points_in_memory, with_times
-from headrace.wire.connections.asynchronous import mark_retrieved
 
 # Packs runs of many segments into one object: chooses the appends, and the position of each run.
 

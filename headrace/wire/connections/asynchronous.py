@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any, Final, Protocol, cast
 
 from headrace import wire
+from headrace.futures import mark_retrieved
 from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.wire.client_end import CONNECT_TIMEOUT_S, ClientEnd, RequestIds, flow_of, request_id_of
 from headrace.wire.tls import StoreTls, tls_problem
@@ -397,9 +398,3 @@ class SingleReply:
 def appending_ended() -> UnavailableError:
     """The error for a store that ends the appending of a writer between two requests: its token has expired."""
     return UnavailableError("the delegation token of the writer has expired; set it up again", code="token_expired")
-
-
-def mark_retrieved(future: asyncio.Future[Any]) -> None:
-    """Marks the exception as retrieved: if the waiting task was cancelled, asyncio would log it as never retrieved."""
-    if not future.cancelled():
-        future.exception()

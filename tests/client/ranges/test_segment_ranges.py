@@ -31,8 +31,7 @@ from headrace.client import (
     TruncatedError,
     UnavailableError,
 )
-from headrace.client import headrace as entry_points
-from headrace.client.ranges import range_reader
+from headrace.client.ranges import range_bytes, range_reader
 from headrace.client.ranges.range_bytes import GATHERED_BYTES_MIN, StreamRanges
 from headrace.client.ranges.segment_ranges import plan_requests, ranges_to_read, segment_ranges
 from headrace.controller.services import next_cuts
@@ -360,7 +359,7 @@ def test_closing_a_reader_leaves_a_request_that_hangs(orders: Headrace, monkeypa
         writer.write_batch([bytes(GATHERED_BYTES_MIN)] * 2, "key")
     *_, part = (one for one in orders.segment_ranges("shop", "orders") if one.length_bytes)
     store = HangingStore(orders)
-    monkeypatch.setattr(entry_points, "StreamRanges", lambda *_: store)
+    monkeypatch.setattr(range_bytes, "StreamRanges", lambda *_: store)
     reader = orders.range_reader(part, read_history_from="segment_store")
     assert reader.read_batch() is not None
     store.asked.wait()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from stream_world import StreamWorld
 
-from headrace.api.pages import Listing
+from headrace.api.listings import Listing
 from headrace.api.retention import SubscriberList, SubscriberView
 from headrace.api.streams import StreamList
 from headrace.controller.services import paging, stream_service
