@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import shlex
@@ -233,10 +234,11 @@ REFUSED_CONTENT_BYTES_MAX: Final = 1 << 20
 class SkippedRows:
     """Writes refused rows to a file: for each a JSON object with the file, the line, the reason and the row."""
 
-    def __init__(self, file: RawIOBase, path: Path) -> None:
-        """`file` has no buffer: what is added is in it before later rows are read."""
+    def __init__(self, file: RawIOBase, path: Path, known: KnownRows) -> None:
+        """`file` has no buffer: what is added is in it before later rows are read. `known` rows are in it already."""
         self._file = file
         self._path = path
+        self._known = known
         self.count = 0
 
     def check_is_none_of(self, sources: Sequence[tuple[_Source, BufferedIOBase]]) -> None:
@@ -256,19 +258,68 @@ class SkippedRows:
                 document["row"] = content.decode()
             except UnicodeDecodeError:
                 document["base64"] = base64.b64encode(content).decode()
-        left = memoryview(json.dumps(document).encode() + b"\n")
+        line = json.dumps(document).encode() + b"\n"
+        self.count += 1
+        if _digest(line) in self._known.digests:
+            return
+        if self._known.is_torn:
+            line, self._known = b"\n" + line, self._known._replace(is_torn=False)
+        left = memoryview(line)
         try:
             while left:
                 left = left[self._file.write(left) or 0 :]
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise InvalidRequestError(f"cannot write the refused row {row.line} to {self._path}: {reason}") from error
-        self.count += 1
 
 
-def _skipped_rows(opened: ExitStack, path: Path | None) -> SkippedRows | None:
-    """Opens the file of refused rows. Those of an earlier run stay in it."""
-    return None if path is None else SkippedRows(opened.enter_context(path.open("ab", buffering=0)), path)
+REFUSED_LINE_BYTES_MAX: Final = 8 * REFUSED_CONTENT_BYTES_MAX
+"""A longer line of the file is of no refused row: JSON writes a byte as at most six."""
+
+
+class KnownRows(NamedTuple):
+    """Rows that an earlier run has added, and that a continued one reads again: those behind where it begins.
+
+    `is_torn`: the last line of the file has no end, since the disk was full.
+    """
+
+    digests: frozenset[bytes] = frozenset()
+    is_torn: bool = False
+
+
+def known_rows(path: Path, names: Sequence[str], from_line: int) -> KnownRows:
+    """The rows in the file of refused rows that are of the files with these `names`, of the first from a line on."""
+    if not path.is_file():
+        return KnownRows()
+    digests: set[bytes] = set()
+    line = b"\n"
+    with path.open("rb") as file:
+        while read := file.readline(REFUSED_LINE_BYTES_MAX):
+            line = read
+            try:
+                document = json.loads(line)
+                is_read_again = document["file"] in names and (
+                    document["file"] != names[0] or document["line"] >= from_line
+                )
+            except (ValueError, TypeError, KeyError, RecursionError):
+                continue  # what another program has written
+            if is_read_again:
+                digests.add(_digest(line))
+    return KnownRows(frozenset(digests), not line.endswith(b"\n"))
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.sha256(line).digest()
+
+
+def _skipped_rows(
+    opened: ExitStack, path: Path | None, paths: Sequence[Path], from_line: int | None
+) -> SkippedRows | None:
+    """Opens the file of refused rows. Those of an earlier run stay in it, and a continued run adds none twice."""
+    if path is None:
+        return None
+    known = KnownRows() if from_line is None else known_rows(path, [_shown(each) for each in paths], from_line)
+    return SkippedRows(opened.enter_context(path.open("ab", buffering=0)), path, known)
 
 
 # Where to continue.
@@ -379,7 +430,7 @@ SkipInvalid = Annotated[
     ),
 ]
 FromLine = Annotated[
-    int,
+    int | None,
     typer.Option(
         parser=positive,
         metavar="N",
@@ -428,7 +479,7 @@ def write(
     delimiter: Delimiter = None,
     text_cells: TextCells = False,
     skip_invalid: SkipInvalid = None,
-    from_line: FromLine = 1,
+    from_line: FromLine = None,
     transaction: InTransaction = False,
 ) -> Outcome:
     """Write events; return when all are durable.
@@ -437,17 +488,18 @@ def write(
     acknowledged and from which line to continue.
     """
     paths = files or [STANDARD_INPUT]
-    loading = Loading(paths, Place(0, from_line, 0))
+    first_line = from_line or 1
+    loading = Loading(paths, Place(0, first_line, 0))
     with ExitStack() as opened:
         rules = InputRules(
             keys=_keys(routing_key, key_separator, key_field, default_key),
-            from_line=from_line,
+            from_line=first_line,
             event_bytes_max=EVENT_BYTES_MAX if transaction else EVENT_BYTES_MAX_LARGE,
             text_cells=text_cells,
             tell=session.complain,
         )
         sources = _sources(paths, form, rules, _delimiter(delimiter))
-        skipped = _skipped_rows(opened, skip_invalid)
+        skipped = _skipped_rows(opened, skip_invalid, paths, from_line)
         inputs = [(source, _open(opened, session, source.path)) for source in sources]
         if skipped is not None:
             skipped.check_is_none_of(inputs)

@@ -215,3 +215,40 @@ def test_a_refused_row_is_in_its_file_at_once(run: Run, cluster: Cluster, tmp_pa
 
     assert run("--format", "jsonl", "--skip-invalid", "refused", source=Input(b"{\n"))[0] == 7
     assert [len(text.splitlines()) for text in skipped] == [0, 1]
+
+
+@pytest.mark.parametrize("is_torn", [False, True], ids=["whole", "torn"])
+def test_a_continued_load_adds_no_refused_row_twice(
+    run: Run, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_torn: bool
+):
+    """Nothing before the refused rows was acknowledged, so they are read again."""
+    given = b"1\n{\n3\n}\n"
+    arguments = ("--format", "jsonl", "--skip-invalid", "refused")
+
+    def flush(writer: EventWriter, timeout_s: float | None = None) -> None:
+        raise UnavailableError("the store is away")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(EventWriter, "flush", flush)
+        failing.setattr(Ack, "done", False)
+        code, _, err = run(*arguments, given=given)
+    assert (code, "to continue: --from-line 1, which may write 2 events again" in err) == (5, True)
+    refused = tmp_path / "refused"
+    assert [json.loads(line)["line"] for line in refused.read_text().splitlines()] == [2, 4]
+    if is_torn:
+        refused.write_text(refused.read_text()[:-5])
+    assert run(*arguments, "--from-line", "1", given=given)[:2] == (
+        7,
+        "2 events written, 2 rows refused: see refused\n",
+    )
+    lines = refused.read_text().splitlines()
+    assert len(lines) == 2 + is_torn
+    assert [json.loads(line)["line"] for line in (lines[0], lines[-1])] == [2, 4]
+
+
+def test_another_load_adds_its_refused_rows(run: Run, tmp_path: Path):
+    arguments = ("--format", "jsonl", "--skip-invalid", "refused")
+    for options in ((), (), ("--from-line", "2")):
+        assert run(*arguments, *options, given=b"{\n1\n}\n")[0] == 7
+    lines = [json.loads(line)["line"] for line in (tmp_path / "refused").read_text().splitlines()]
+    assert lines == [1, 3, 1, 3]
