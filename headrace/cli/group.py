@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
@@ -403,13 +404,13 @@ def lag(
 def describe(session: Session, group: GroupName) -> Outcome:
     """Show who reads what in a reader group: readers, their segments, how far they are and what is unread.
 
-    Positions are those that the readers told last. LAG counts as in `group lag`, from the last checkpoint. A segment
-    without a reader is given to one soon. One that waits follows segments that are not read to their ends.
+    UNREAD counts from the position that a reader told last, SINCE CHECKPOINT as `group lag` does. SEEN is when a reader
+    last wrote to the state of the group, which it does several times per lease. A segment without a reader is given to
+    one soon. One that waits follows segments that are not read to their ends.
     """
     view = session.client.admin.reader_groups.get(*group)
     opened = session.client.reader_group(*group, initialize=False, give_up_after_s=session.retry_s)
-    status, lag = opened.status(), opened.lag()
-    unread = {segment.segment: segment.bytes_unread for segment in lag.segments}
+    status, lag, seen = opened.status(), opened.lag(), opened.last_seen()
     document = {
         "scope": group.scope,
         "readerGroup": group.name,
@@ -417,42 +418,61 @@ def describe(session: Session, group: GroupName) -> Outcome:
             {
                 "reader": reader.reader,
                 "secondsBehind": reader.seconds_behind,
-                "segments": _positions(reader.positions, unread),
+                "lastSeenMs": _milliseconds(seen.get(reader.reader)),
+                "segments": _positions(reader.positions, lag),
             }
             for reader in status.readers
         ],
-        "unassigned": _positions(status.unassigned, unread),
+        "unassigned": _positions(status.unassigned, lag),
         "waiting": [_segment_fields(segment) for segment in status.waiting],
     }
     rows: list[tuple[Any, ...]] = []
     for reader in status.readers:
         behind = None if reader.seconds_behind is None else duration_text(reader.seconds_behind)
-        rows += [(reader.reader, *row, behind) for row in _position_rows(reader.positions, unread)]
+        last = _milliseconds(seen.get(reader.reader))
+        told = (behind, None if last is None else time_text(last))
+        rows += [(reader.reader, *row, *told) for row in _position_rows(reader.positions, lag)]
         if not reader.positions:
-            rows.append((reader.reader, "no segment", None, None, behind))
-    rows += [("no reader", *row, None) for row in _position_rows(status.unassigned, unread)]
-    rows += [("waits", _named(segment), None, None, None) for segment in status.waiting]
+            rows.append((reader.reader, "no segment", None, None, None, *told))
+    rows += [("no reader", *row, None, None) for row in _position_rows(status.unassigned, lag)]
+    rows += [("waits", _named(segment), None, None, None, None, None) for segment in status.waiting]
     details = [("streams", [_stream_text(stream) for stream in view.configuration.streams])]
-    return Outcome(document, ("READER", "SEGMENT", "POSITION", "LAG", "BEHIND"), rows, details=details)
+    columns = ("READER", "SEGMENT", "POSITION", "UNREAD", "SINCE CHECKPOINT", "BEHIND", "SEEN")
+    return Outcome(document, columns, rows, details=details)
+
+
+def _milliseconds(time: datetime | None) -> int | None:
+    return None if time is None else round(time.timestamp() * 1000)
 
 
 def _segment_fields(segment: StreamSegmentName) -> dict[str, Any]:
     return {"scope": segment.scope, "stream": segment.stream, "segmentId": segment.segment_id}
 
 
-def _positions(
-    positions: Mapping[StreamSegmentName, int], unread: Mapping[StreamSegmentName, int]
-) -> list[dict[str, Any]]:
+def _positions(positions: Mapping[StreamSegmentName, int], lag: GroupLag) -> list[dict[str, Any]]:
+    since = _since_checkpoint(lag)
     return [
-        {**_segment_fields(segment), "position": offset, "lagBytes": unread.get(segment, 0)}
+        {
+            **_segment_fields(segment),
+            "position": offset,
+            "unreadBytes": lag.bytes_after(segment, offset),
+            "lagBytes": since.get(segment, 0),
+        }
         for segment, offset in positions.items()
     ]
 
 
-def _position_rows(
-    positions: Mapping[StreamSegmentName, int], unread: Mapping[StreamSegmentName, int]
-) -> list[tuple[str, int, str]]:
-    return [(_named(segment), offset, size_text(unread.get(segment, 0))) for segment, offset in positions.items()]
+def _position_rows(positions: Mapping[StreamSegmentName, int], lag: GroupLag) -> list[tuple[str, int, str, str]]:
+    since = _since_checkpoint(lag)
+    return [
+        (_named(segment), offset, size_text(lag.bytes_after(segment, offset)), size_text(since.get(segment, 0)))
+        for segment, offset in positions.items()
+    ]
+
+
+def _since_checkpoint(lag: GroupLag) -> dict[StreamSegmentName, int]:
+    """The unread bytes of each segment, from the last checkpoint."""
+    return {each.segment: each.bytes_unread for each in lag.segments}
 
 
 def _named(segment: StreamSegmentName) -> str:

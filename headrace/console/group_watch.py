@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -84,12 +84,9 @@ class _Measure(NamedTuple):
     cuts: tuple[StreamCut, ...]
     note: str
 
-    ends: Mapping[StreamSegmentName, int] = {}
-    """Where the segments with unread bytes ended. The lag counts from the cuts, which readers may have passed."""
-
     def unread(self, segment: StreamSegmentName, offset: int) -> int:
-        """The bytes of the segment after the offset."""
-        return max(0, self.ends.get(segment, 0) - max(offset, 0))
+        """The bytes of the segment after the offset. The lag counts from the cuts, which readers may have passed."""
+        return 0 if self.lag is None else self.lag.bytes_after(segment, offset)
 
 
 @dataclass(slots=True)
@@ -229,9 +226,7 @@ class GroupWatch:
             name = ScopedName(view.scope, view.group)
             return _Measure(now_s, 2, None, (), f"{error.message}; `headrace group reset {name}` moves the group")
         epochs = {(cut.stream, segment_epoch(identifier)) for cut in cuts for identifier in cut.offsets}
-        starts = {StreamSegmentName(cut.scope, cut.stream, number): at for cut in cuts for number, at in cut.positions}
-        ends = {one.segment: max(0, starts.get(one.segment, 0)) + one.bytes_unread for one in lag.segments}
-        return _Measure(now_s, len(cuts) + 2 * len(epochs) + len(lag.segments), lag, cuts, "", ends)
+        return _Measure(now_s, len(cuts) + 2 * len(epochs) + len(lag.segments), lag, cuts, "")
 
     def _watched_count(self) -> int:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from functions import wiring
 from headrace.cli import main, session
 from headrace.client import (
     GroupReader,
+    GroupReaderOptions,
     GroupStream,
     Headrace,
     IllegalStateError,
@@ -107,11 +109,31 @@ def test_describe_says_who_reads_what(run: Run, headrace: Headrace) -> None:
             (told,) = shown["readers"]
             (segment,) = told["segments"]
             assert (told["reader"], segment["segmentId"], shown["unassigned"]) == ("r-1", 0, [])
+            assert (segment["unreadBytes"], segment["lagBytes"]) == (110 - segment["position"], 110)
+            told_ms = group.last_seen()["r-1"].timestamp() * 1000
+            assert abs(told["lastSeenMs"] - told_ms) <= 1
             table = run("describe", GROUP).out
             assert "shop/orders" in table
+            assert "SINCE CHECKPOINT" in table
             assert "r-1" in table
         assert json.loads(run("describe", GROUP, "--json").out)["readers"] == []
         assert "no reader" in run("describe", GROUP).out
+
+
+def test_what_is_unread_counts_from_where_readers_are(run: Run, headrace: Headrace) -> None:
+    with headrace.reader_group("shop", "billing") as group:
+        with group.reader("r-1", GroupReaderOptions(lease_s=0.2)) as reader:
+            _read(reader, 10)
+            reader.read_batch(timeout_s=0)  # so that the ten are processed
+            while set(group.status().readers[0].positions.values()) != {110}:
+                time.sleep(0.01)
+            seen = group.last_seen()["r-1"]
+            while group.last_seen()["r-1"] <= seen:
+                time.sleep(0.01)
+            (told,) = json.loads(run("describe", GROUP, "--json").out)["readers"]
+        (segment,) = told["segments"]
+        assert (segment["position"], segment["unreadBytes"], segment["lagBytes"]) == (110, 0, 110)
+        assert group.last_seen() == {}
 
 
 def test_estimates_are_shown_as_estimates(run: Run, headrace: Headrace) -> None:

@@ -33,7 +33,7 @@ class Group:
     def lag(self) -> GroupLag:
         self.world.measured += 1
         unread = self.world.unread
-        behind = (SegmentLag(SEGMENT, unread, 1, False),) if unread else ()
+        behind = (SegmentLag(SEGMENT, unread, 1, False, 10 + unread),) if unread else ()
         return GroupLag({"s/t": unread}, None, behind)
 
     def recorded_cuts(self) -> tuple[StreamCut, ...]:

@@ -152,6 +152,8 @@ class SegmentLag:
     bytes_unread: int
     events_unread: int
     events_are_estimated: bool
+    end_offset: int
+    """Where the segment ended, or where the group's end cut is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,11 @@ class GroupLag:
     @property
     def bytes_unread(self) -> int:
         return sum(self.bytes_by_stream.values())
+
+    def bytes_after(self, segment: StreamSegmentName, offset: int) -> int:
+        """The bytes of a segment behind an offset, such as the position of a reader that is past the checkpoint."""
+        ends = (each.end_offset for each in self.segments if each.segment == segment)
+        return max(0, next(ends, 0) - max(offset, 0))
 
     @property
     def events_unread(self) -> int:
@@ -267,6 +274,7 @@ async def unread_segments(
             one.end_offset - one.start_offset,
             count.events,
             count.is_estimate,
+            one.end_offset,
         )
         for one, count in zip(ranges, counts, strict=True)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.api.segments import SegmentEndpoint
@@ -11,7 +12,7 @@ from headrace.client.defaults import RETRY_TIMEOUT_S
 from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream
 from headrace.client.single_segment.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.codec.group_state import parse_state, parse_update, state_bytes, update_bytes
-from headrace.model.errors import NotFoundError
+from headrace.model.errors import NotFoundError, TruncatedError
 from headrace.model.group_state import GroupState, SharedConfiguration, initial_state
 from headrace.model.group_updates import GroupUpdate, NoteUpdating, ReplaceState
 from headrace.model.names import StreamSegmentName
@@ -46,6 +47,7 @@ class GroupSynchronizer:
         self._on_applied = on_applied
         self._give_up_after_s = give_up_after_s
         self._entries: AsyncStateSynchronizer[GroupState, GroupUpdate] | None = None
+        self._stream: AsyncRevisionedStream | None = None
 
     async def open(self, *, initialize: bool = True) -> None:
         """Brings the copy up to date. A group without a state gets its first one, from the controller's configuration.
@@ -64,6 +66,7 @@ class GroupSynchronizer:
             await self._admin.reader_groups.state_segment(self.scope, self.group),
             self._give_up_after_s,
         )
+        self._stream = stream
         self._entries = AsyncStateSynchronizer(stream, _FORM, self._on_applied)
         try:
             if await self._entries.fetch() is None:
@@ -91,6 +94,14 @@ class GroupSynchronizer:
     async def fetch(self) -> GroupState:
         await self.entries.fetch()
         return self.state
+
+    async def time_of(self, revision: int) -> datetime | None:
+        """When the update before a revision was stored; None if it is not known, or no longer."""
+        assert self._stream is not None, "`open` comes first"
+        try:
+            return await self._stream.time_of(revision)
+        except TruncatedError:
+            return None
 
     async def take_configuration(self, *, may_settle: bool) -> None:
         """Begins again with the controller's configuration, if it is newer than that of the state.

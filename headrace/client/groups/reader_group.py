@@ -43,6 +43,9 @@ from headrace.model.stream_cuts import StreamCut
 
 CHECKPOINT_TIMEOUT_S = 60.0
 
+QUESTIONS_AT_ONCE_MAX = 16
+"""Of one call, to the store of the group's state."""
+
 ResetTo = Literal["start", "checkpoint"] | Place
 """The group's starting cuts, its last checkpoint, or a place in each of its streams."""
 
@@ -69,6 +72,7 @@ class AsyncReaderGroup:
         self._give_up_after_s = give_up_after_s
         self._complete: dict[str, Positions] = {}
         self._awaited: set[str] = set()
+        self._heard: dict[str, int] = {}
         self._synchronizer = GroupSynchronizer(admin, scope, group, self._applied, give_up_after_s)
         self._is_closed = False
 
@@ -100,6 +104,23 @@ class AsyncReaderGroup:
     async def status(self) -> GroupStatus:
         """Returns which reader owns which segments, and how far it has read. No reader takes part."""
         return status_of_state(await self._synchronizer.fetch())
+
+    async def last_seen(self) -> dict[str, datetime]:
+        """Returns when the readers that are online last wrote to the group's state, by the clock of its segment store.
+
+        A reader writes several times per `lease_s`. One is missing if a compaction of the state has removed what it
+        wrote last.
+        """
+        state = await self._synchronizer.fetch()
+        revisions = {reader: self._heard[reader] for reader in state.assigned if reader in self._heard}
+        limit = asyncio.Semaphore(QUESTIONS_AT_ONCE_MAX)
+
+        async def time_of(revision: int) -> datetime | None:
+            async with limit:
+                return await self._synchronizer.time_of(revision)
+
+        times = await asyncio.gather(*map(time_of, revisions.values()))
+        return {reader: seen for reader, seen in zip(revisions, times, strict=True) if seen is not None}
 
     async def reader_offline(self, name: str, positions: Positions | None = None) -> bool:
         """Declares a reader dead. Other readers begin at `positions`, else at its last checkpoint.
@@ -252,7 +273,13 @@ class AsyncReaderGroup:
         return [BeginCheckpoint(name)]
 
     def _applied(self, update: GroupUpdate, state: GroupState) -> None:
-        """Keeps the positions of a checkpoint that is waited for: the next one may clear it at once."""
+        """Keeps the positions of a checkpoint that is waited for: the next one may clear it at once.
+
+        Also keeps behind which revision each reader was heard of last.
+        """
+        if update.sender is not None:
+            self._heard[update.sender] = self._synchronizer.entries.revision
+        self._heard = {reader: at for reader, at in self._heard.items() if reader in state.assigned}
         for name in self._awaited:
             if (positions := state.checkpoints.complete_positions(name)) is not None:
                 self._complete[name] = positions

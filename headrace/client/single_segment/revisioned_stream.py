@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from headrace.client.segment_connections import EndpointSource, SegmentConnectio
 from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S, MakeCommand, SegmentRequests
 from headrace.codec.events import EventAssembler, frame_event
 from headrace.model.arguments import checked_calls
-from headrace.model.errors import HeadraceError, InvalidRequestError, TruncatedError
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, TruncatedError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
 from headrace.model.segment_attributes import REVISION_MARK
@@ -120,6 +121,22 @@ class AsyncRevisionedStream:
             found = events.add(memoryview(reply.data)) if reply.data else []
             if found or not (reply.data or events.cut_off_bytes):
                 return self._entries(revision, found)
+
+    async def time_of(self, revision: int) -> datetime | None:
+        """Returns when the entry before a revision was stored, by the clock of its store; None if that is not known.
+
+        It may be earlier than it was, of bytes in tier 2 by as much as their time index is coarse.
+
+        Raises:
+            InvalidRequestError: there is no entry before the revision.
+            TruncatedError: the entry was truncated.
+        """
+        if not 0 < revision <= (await self._info()).write_offset:
+            raise InvalidRequestError(f"{self.scope}/{self.stream} has no entry before revision {revision}")
+        reply = await self._requests.ask(self._segment_id, self._read_command(revision - 1, 1))
+        if not isinstance(reply, wire.SegmentRead):
+            raise self._error(reply)
+        return _time(reply.ordering_number)
 
     async def write(self, value: bytes) -> None:
         """Appends an entry. Returns when it is durable.
@@ -277,6 +294,14 @@ class _WriterFlow:
 
     async def ask(self, command: wire.WireCommand) -> wire.WireCommand:
         return await answer_within(self.flow, self._replies.ask(self.flow, command), REPLY_TIMEOUT_S)
+
+
+def _time(ordering_number: int) -> datetime | None:
+    """The time of a number of the store's time index, in microseconds; 0 is none."""
+    try:
+        return datetime.fromtimestamp(ordering_number / 1e6, UTC) if ordering_number else None
+    except (ValueError, OverflowError, OSError) as error:
+        raise CorruptError(f"{ordering_number} is not a time in microseconds") from error
 
 
 def _checked(value: bytes) -> bytes:

@@ -6,6 +6,7 @@ Generated from `groups.reader_group.py` by `make synchronous`: change that file,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from types import TracebackType
 
 from headrace.client.groups.group_positions import GroupLag, GroupStatus
@@ -49,6 +50,14 @@ class ReaderGroup:
     def status(self) -> GroupStatus:
         """Returns which reader owns which segments, and how far it has read. No reader takes part."""
         return self._thread.run(self._core.status())
+
+    def last_seen(self) -> dict[str, datetime]:
+        """Returns when the readers that are online last wrote to the group's state, by the clock of its segment store.
+
+        A reader writes several times per `lease_s`. One is missing if a compaction of the state has removed what it
+        wrote last.
+        """
+        return self._thread.run(self._core.last_seen())
 
     def reader_offline(self, name: str, positions: Positions | None = None) -> bool:
         """Declares a reader dead. Other readers begin at `positions`, else at its last checkpoint.

@@ -6,6 +6,7 @@ Generated from `single_segment.revisioned_stream.py` by `make synchronous`: chan
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from types import TracebackType
 
 from headrace.client.loop_thread import LoopCaller
@@ -55,6 +56,17 @@ class RevisionedStream:
             InvalidRequestError: `revision` is not a revision of this stream.
         """
         return self._thread.run(self._core.read_after(revision, end))
+
+    def time_of(self, revision: int) -> datetime | None:
+        """Returns when the entry before a revision was stored, by the clock of its store; None if that is not known.
+
+        It may be earlier than it was, of bytes in tier 2 by as much as their time index is coarse.
+
+        Raises:
+            InvalidRequestError: there is no entry before the revision.
+            TruncatedError: the entry was truncated.
+        """
+        return self._thread.run(self._core.time_of(revision))
 
     def write(self, value: bytes) -> None:
         """Appends an entry. Returns when it is durable.

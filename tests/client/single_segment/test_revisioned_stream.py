@@ -47,6 +47,21 @@ def test_entries_come_back_with_their_revisions(entries: RevisionedStream) -> No
     assert list(entries.read(second)) == []
 
 
+def test_entries_have_the_times_at_which_they_were_stored(entries: RevisionedStream) -> None:
+    revisions = [entries.write_conditionally(entries.latest_revision(), value) or 0 for value in (b"first", b"second")]
+    first, second = map(entries.time_of, revisions)
+    assert first is not None
+    assert second is not None
+    assert first <= second
+    for wrong in (0, revisions[-1] + 1):
+        with pytest.raises(InvalidRequestError):
+            entries.time_of(wrong)
+    entries.truncate(revisions[0])
+    assert entries.time_of(revisions[1]) == second
+    with pytest.raises(TruncatedError):
+        entries.time_of(revisions[0])
+
+
 def test_conditional_write_at_an_older_revision(entries: RevisionedStream) -> None:
     entries.write(b"first")
     assert entries.write_conditionally(0, b"late") is None
