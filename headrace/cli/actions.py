@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.main import get_command_from_info
 
 from headrace.cli.exit_codes import ExitCode, error_line, exit_code
 from headrace.cli.outcome import Outcome, show
@@ -67,6 +68,15 @@ def new_app() -> typer.Typer:
     )
 
 
+def only_command(app: typer.Typer) -> Any:
+    """The command of an application that has one. It has no options for the completion of a shell."""
+    return get_command_from_info(
+        app.registered_commands[0],
+        pretty_exceptions_short=app.pretty_exceptions_short,
+        rich_markup_mode=app.rich_markup_mode,
+    )
+
+
 def take_shared_options(
     context: typer.Context,
     url: Url = None,
@@ -103,7 +113,7 @@ def action(app: typer.Typer, name: str, *, examples: Sequence[str], hidden: bool
         command.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
         text = "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(run.__doc__ or "").split("\n\n"))
-        epilog = _epilog(examples, rich=app.rich_markup_mode is not None)
+        epilog = listed("Examples", examples, rich=app.rich_markup_mode is not None)
         app.command(name, help=text, epilog=epilog, hidden=hidden)(command)
         return run
 
@@ -161,8 +171,8 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _epilog(examples: Sequence[str], *, rich: bool) -> str:
-    """The examples at the end of a help text. Without styles, "\\b" keeps the lines as they are."""
+def listed(title: str, lines: Sequence[str], *, rich: bool) -> str:
+    """A list for the end of a help text. Without styles, "\\b" keeps the lines as they are."""
     if rich:
-        return "\n\n".join(["[bold]Examples[/bold]", *(example.replace("[", r"\[") for example in examples)])
-    return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+        return "\n\n".join([f"[bold]{title}[/bold]", *(line.replace("[", r"\[") for line in lines)])
+    return f"\b\n{title}:\n" + "\n".join(f"  {line}" for line in lines)

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
-from typer.main import get_command, get_command_from_info, get_group
+from typer.main import get_command, get_group
 
 from headrace import __version__
-from headrace.cli.actions import AuthOption, Json, NetworkOption, RetryS, Url, new_app, take_shared_options
+from headrace.cli.actions import (
+    AuthOption,
+    Json,
+    NetworkOption,
+    RetryS,
+    Url,
+    new_app,
+    only_command,
+    take_shared_options,
+)
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.old_names import with_current_names
 from headrace.cli.session import SharedOptions
@@ -155,11 +164,7 @@ def _make(name: str, added: EntryPoint | None = None) -> Any:
             _add_command(app, name, added)
         else:
             importlib.import_module(f"headrace.cli.{name}").add_to(app)
-        made = get_command_from_info(
-            app.registered_commands[0],
-            pretty_exceptions_short=app.pretty_exceptions_short,
-            rich_markup_mode=app.rich_markup_mode,
-        )
+        made = only_command(app)
     made.rich_help_panel = PANELS.get(name, EVERYDAY)
     return made
 

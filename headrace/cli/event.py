@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
@@ -21,7 +21,7 @@ from headrace.cli.times import client_place, place
 from headrace.codec.places import PLACE_HELP, ParsedPlace
 
 if TYPE_CHECKING:
-    from headrace.client import EventRead, ReaderOptions
+    from headrace.client import EventRead, EventReader, ReaderOptions, TimeWindow
 
 # How `headrace event read` prints an event.
 #
@@ -29,15 +29,25 @@ if TYPE_CHECKING:
 
 OutputFormat = Literal["text", "json", "base64", "raw"]
 
-Print = Callable[["EventRead"], object]
+Print = Callable[["EventRead", "TimeWindow | None"], object]
+"""Prints an event, and with --times what is known of its time."""
 
 
 def printer(form: OutputFormat, output: TextIO) -> Print:
     """A function that prints one event to `output`."""
     if form == "raw":
-        return lambda read: output.buffer.write(LENGTH.pack(len(read.event)) + read.event)
-    line: Callable[[EventRead], str] = {"text": _text, "json": _json, "base64": _base64}[form]
-    return lambda read: output.write(f"{line(read)}\n")
+        return lambda read, _: output.buffer.write(LENGTH.pack(len(read.event)) + read.event)
+    if form == "json":
+        return lambda read, window: output.write(f"{_json(read, window)}\n")
+    line: Callable[[EventRead], str] = {"text": _text, "base64": _base64}[form]
+    return lambda read, window: output.write(f"{_times(window)}{line(read)}\n")
+
+
+def _times(window: TimeWindow | None) -> str:
+    """The bounds in front of an event, `-` for one that is not known."""
+    if window is None:
+        return ""
+    return "..".join("-" if bound is None else str(bound) for bound in window) + "  "
 
 
 def _text(read: EventRead) -> str:
@@ -48,13 +58,15 @@ def _base64(read: EventRead) -> str:
     return base64.b64encode(read.event).decode()
 
 
-def _json(read: EventRead) -> str:
+def _json(read: EventRead, window: TimeWindow | None) -> str:
     """An object with the event as text, or in base64 if it is not UTF-8."""
     document: dict[str, Any] = {"segment": read.segment_id, "offset": read.offset}
     try:
         document["event"] = read.event.decode()
     except UnicodeDecodeError:
         document["base64"] = base64.b64encode(read.event).decode()
+    if window is not None:
+        document |= {"timeLower": window.lower, "timeUpper": window.upper}
     return json.dumps(document)
 
 
@@ -75,6 +87,7 @@ event_write.add_to(app)
         "headrace event read shop/orders --from -5m",
         "headrace event read shop/orders --from 10:05 --to 10:10 --format json",
         "headrace event read shop/orders --follow",
+        "headrace event read shop/orders --times --format json",
     ],
 )
 def read(
@@ -106,13 +119,22 @@ def read(
             "length in four bytes, then the event (default: text, with --json json)",
         ),
     ] = None,
+    times: Annotated[
+        bool, typer.Option("--times", help="also print between which times events are, where writers note their times")
+    ] = False,
 ) -> None:
-    """Print the events up to the current end of the stream, or with --follow also new ones as they arrive."""
+    """Print the events up to the current end of the stream, or with --follow also new ones as they arrive.
+
+    A stream stores no time with an event. --times prints what its watermarks tell, in the unit of the writers: an event
+    is not older than the first time, and writers had about reached the second one. It takes a request for each event.
+    """
     if follow and end is not None:
         raise typer.BadParameter("--follow and --to exclude each other: name one of them")
     chosen = form or ("json" if session.json else "text")
     if chosen == "raw" and session.is_terminal:
         raise typer.BadParameter("raw bytes are not for a terminal: redirect the output to a file or a pipe")
+    if chosen == "raw" and times:
+        raise typer.BadParameter("--times needs another format than raw, which has room for events only")
     first: ParsedPlace = start if start is not None else "latest" if follow else "earliest"
     show = printer(chosen, session.output)
     printed = 0
@@ -120,8 +142,8 @@ def read(
         starting = client_place(stream, first)
         ending = None if follow else client_place(stream, end or "latest")
         with session.client.reader(*stream, start=starting, end=ending, options=_options(order)) as reader:
-            for event in reader:
-                show(event)
+            for event, window in _with_times(reader) if times else ((event, None) for event in reader):
+                show(event, window)
                 if follow:
                     session.output.flush()
                 printed += 1
@@ -130,6 +152,17 @@ def read(
     except KeyboardInterrupt:
         session.complain(f"interrupted: {count_text(printed, 'event')} printed")
         raise
+
+
+def _with_times(reader: EventReader) -> Iterator[tuple[EventRead, TimeWindow]]:
+    """The events with the bounds at their positions: the first of those before an event, the second of those after."""
+    from headrace.client import TimeWindow
+
+    before = reader.time_window()
+    for event in reader:
+        after = reader.time_window()
+        yield event, TimeWindow(before.lower, after.upper)
+        before = after
 
 
 def _options(order: Order) -> ReaderOptions:

@@ -15,6 +15,7 @@ from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange
 
 T = TypeVar("T")
+PORT_MAX = 65_535
 CUT_HELP = "SEGMENT:OFFSET,... or the text of a stream cut"
 
 
@@ -57,6 +58,14 @@ def parse_positive(text: str) -> int:
     found = parse_number(text)
     if found < 1:
         raise InvalidRequestError("expected a number greater than 0")
+    return found
+
+
+def parse_port(text: str) -> int:
+    """A port, or 0 for any free one."""
+    found = parse_number(text)
+    if found > PORT_MAX:
+        raise InvalidRequestError(f"{found} is not a port: expected 0 to {PORT_MAX}")
     return found
 
 

@@ -6,10 +6,12 @@ import argparse
 import os
 from collections.abc import Sequence
 
+from headrace.cli.parameters import parse_port
 from headrace.cli.session import URL_DEFAULT, URL_VARIABLE
 from headrace.cli.standard_streams import print_message
 from headrace.console.server import EXTRA_MISSING, ConsoleServer, is_installed
 from headrace.console.static_files import static_file
+from headrace.model.errors import InvalidRequestError
 
 EXAMPLES = (
     "headrace console",
@@ -17,7 +19,6 @@ EXAMPLES = (
     "headrace console --url https://a1b2c3.execute-api.eu-west-1.amazonaws.com --auth aws-iam",
 )
 _EXIT_FAILED, _EXIT_USAGE = 1, 2
-_PORT_MAX = 65_535
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def port_number(text: str) -> int:
     """Parses an option of argparse: a port, or 0 for any free one."""
-    number = int(text)
-    if not 0 <= number <= _PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{number} is not a port: expected 0 to {_PORT_MAX}")
-    return number
+    try:
+        return parse_port(text)
+    except InvalidRequestError as error:
+        raise argparse.ArgumentTypeError(error.message) from error

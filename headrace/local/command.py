@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import logging
 import os
@@ -12,13 +11,19 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Annotated, Any
+
+import typer
 
 from headrace import topology
+from headrace.cli.actions import listed, new_app, only_command
+from headrace.cli.parameters import checked, parse_port
 from headrace.cli.standard_streams import print_message
-from headrace.console.command import port_number
+from headrace.codec.places import parse_number
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
 from headrace.local.failures import EXIT_FAILED, EXIT_USAGE, LocalStackError
 from headrace.local.stack import LocalStack, StackOptions
+from headrace.model.errors import InvalidRequestError
 
 # Finds the Lambda handlers and the store process in an installation without the repository.
 #
@@ -109,111 +114,140 @@ def _say(line: str) -> None:
         raise LocalStackError(f"cannot write the output: {error.strerror}") from error
 
 
-def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions:
-    """The options of the command line; exits with code 2 if they are invalid."""
-    chosen = _parser(program).parse_args(arguments)
-    return StackOptions(
-        data_dir=chosen.data_dir,
-        http_port=chosen.http_port,
-        grpc_port=chosen.grpc_port,
-        console_port=chosen.console_port,
-        segment_stores=chosen.segment_stores,
-        s3_containers=chosen.s3_containers,
-        restart=not chosen.no_restart,
-        tokens=chosen.tokens or chosen.secure,
-        tls=chosen.secure,
-        state_file=chosen.state_file,
-    )
+def _parse_port_or_off(text: str) -> int | None:
+    return None if text == OFF else parse_port(text)
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description="Run the whole of Headrace on this machine, on loopback only.",
-        epilog="\n".join(
-            (
-                "examples:",
-                *(f"  {example}" for example in EXAMPLES),
-                "\nexit codes:",
-                *(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items()),
-            )
-        ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="keep data here over a restart (default: nothing is kept)"
-    )
-    parser.add_argument(
-        "--http-port",
-        type=port_number,
-        default=HTTP_PORT_DEFAULT,
+def _parse_store_count(text: str) -> int:
+    count = parse_number(text)
+    if not 1 <= count <= topology.CONTAINER_COUNT:
+        raise InvalidRequestError(
+            f"{count} is not from 1 to {topology.CONTAINER_COUNT}: each store needs at least one container"
+        )
+    return count
+
+
+def _parse_s3_count(text: str) -> int:
+    count = parse_number(text)
+    if not 0 <= count <= S3_CONTAINERS_MAX:
+        raise InvalidRequestError(f"{count} is not from 0 to {S3_CONTAINERS_MAX}")
+    return count
+
+
+DataDir = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="keep data here over a restart (default: nothing is kept)")
+]
+HttpPort = Annotated[
+    int,
+    typer.Option(
+        parser=checked(parse_port),
         metavar="PORT",
+        show_default=False,
         help=f"of the HTTP API; 0: any free one (default {HTTP_PORT_DEFAULT})",
-    )
-    parser.add_argument(
-        "--grpc-port",
-        type=_port_or_off,
-        default=GRPC_PORT_DEFAULT,
+    ),
+]
+GrpcPort = Annotated[
+    Any,
+    typer.Option(
+        parser=checked(_parse_port_or_off),
         metavar="PORT",
+        show_default=False,
         help=f"for Pravega's own clients; 0: any free one; off: not served (default {GRPC_PORT_DEFAULT})",
-    )
-    parser.add_argument(
-        "--console-port",
-        type=_port_or_off,
-        default=0,
+    ),
+]
+ConsolePort = Annotated[
+    Any,
+    typer.Option(
+        parser=checked(_parse_port_or_off),
         metavar="PORT",
+        show_default=False,
         help="of the web console; 0: any free one; off: not served (default 0)",
-    )
-    parser.add_argument(
-        "--segment-stores",
-        type=_store_count,
+    ),
+]
+SegmentStores = Annotated[
+    int | None,
+    typer.Option(
+        parser=checked(_parse_store_count),
         metavar="N",
         help="how many to run; data keep their number (default 1)",
-    )
-    parser.add_argument(
-        "--s3-containers",
-        type=_s3_count,
+    ),
+]
+S3Containers = Annotated[
+    int | None,
+    typer.Option(
+        parser=checked(_parse_s3_count),
         metavar="K",
         help="additional containers, for streams that S3 acknowledges, such as 4; data keep their number (default 0)",
-    )
-    parser.add_argument(
-        "--tokens",
-        action="store_true",
-        help="demand a delegation token of each request to a segment store; keys are in the data directory",
-    )
-    parser.add_argument(
-        "--secure",
-        action="store_true",
-        help="as --tokens, and the segment stores demand TLS; clients of Headrace need no setting",
-    )
-    parser.add_argument("--no-restart", action="store_true", help="leave a segment store that died dead")
-    parser.add_argument(
-        "--state-file",
-        type=Path,
+    ),
+]
+Tokens = Annotated[
+    bool,
+    typer.Option(
+        "--tokens", help="demand a delegation token of each request to a segment store; keys are in the data directory"
+    ),
+]
+Secure = Annotated[
+    bool,
+    typer.Option(
+        "--secure", help="as --tokens, and the segment stores demand TLS; clients of Headrace need no setting"
+    ),
+]
+NoRestart = Annotated[bool, typer.Option("--no-restart", help="leave a segment store that died dead")]
+StateFile = Annotated[
+    Path | None,
+    typer.Option(
         metavar="FILE",
         help="where to write ports and pids for programs (default: local-stack.json in the directory of the data)",
-    )
-    return parser
+    ),
+]
 
 
-def _port_or_off(text: str) -> int | None:
-    return None if text == OFF else port_number(text)
+def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions:
+    """The options of the command line; exits with code 2 if they are invalid, and with 0 after the help text."""
+    chosen: list[StackOptions] = []
+    app = new_app()
 
-
-def _store_count(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= topology.CONTAINER_COUNT:
-        raise argparse.ArgumentTypeError(
-            f"{number} is not from 1 to {topology.CONTAINER_COUNT}: each store needs at least one container"
+    def up(
+        data_dir: DataDir = None,
+        http_port: HttpPort = HTTP_PORT_DEFAULT,
+        grpc_port: GrpcPort = GRPC_PORT_DEFAULT,
+        console_port: ConsolePort = 0,
+        segment_stores: SegmentStores = None,
+        s3_containers: S3Containers = None,
+        tokens: Tokens = False,
+        secure: Secure = False,
+        no_restart: NoRestart = False,
+        state_file: StateFile = None,
+    ) -> None:
+        chosen.append(
+            StackOptions(
+                data_dir=data_dir,
+                http_port=http_port,
+                grpc_port=grpc_port,
+                console_port=console_port,
+                segment_stores=segment_stores,
+                s3_containers=s3_containers,
+                restart=not no_restart,
+                tokens=tokens or secure,
+                tls=secure,
+                state_file=state_file,
+            )
         )
-    return number
 
-
-def _s3_count(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= S3_CONTAINERS_MAX:
-        raise argparse.ArgumentTypeError(f"{number} is not from 0 to {S3_CONTAINERS_MAX}")
-    return number
+    is_rich = app.rich_markup_mode is not None
+    codes = [f"{code:<4} {meaning}" for code, meaning in EXIT_CODES.items()]
+    app.command(
+        "up",
+        help="Run the whole of Headrace on this machine, on loopback only.",
+        epilog=f"{listed('Examples', EXAMPLES, rich=is_rich)}\n\n{listed('Exit codes', codes, rich=is_rich)}",
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )(up)
+    try:
+        only_command(app)(args=None if arguments is None else list(arguments), prog_name=program)
+    except SystemExit:
+        if not chosen:
+            raise
+    return chosen[0]
 
 
 class _Signals:

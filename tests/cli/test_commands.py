@@ -119,7 +119,7 @@ def test_commands_of_the_help_text_are_in_groups(capsys: pytest.CaptureFixture[s
         shown.index(f"{panel}:") for panel in PANELS_IN_ORDER
     )
     assert "..." not in shown.partition(f"{application.EVERYDAY}:")[2]
-    assert set(application.PANELS) <= {*application.RESOURCES, *application.SUMMARIES, "trust", "cost"}
+    assert set(application.PANELS) <= {*application.RESOURCES, *application.SUMMARIES, *application.SINGLE_COMMANDS}
 
 
 PANELS_IN_ORDER = (application.EVERYDAY, application.OPERATE, application.SECURITY)

@@ -331,10 +331,20 @@ def test_help_has_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]):
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     for example in command.EXAMPLES:
-        assert f"\n  {example}\n" in shown
+        assert f"\n    {example}\n" in shown
         command.parse_options(example.split()[2:], "headrace up")
     for code, meaning in command.EXIT_CODES.items():
-        assert f"\n  {code:<4} {meaning}\n" in shown
+        assert f"\n    {code:<4} {meaning}\n" in shown
+
+
+def test_options_of_the_command_line():
+    plain = command.parse_options([], "headrace up")
+    assert (plain.http_port, plain.grpc_port, plain.console_port, plain.restart) == (10080, 9090, 0, True)
+    assert (plain.data_dir, plain.segment_stores, plain.tokens, plain.tls) == (None, None, False, False)
+    options = "--http-port 0 --grpc-port off --console-port off --segment-stores 3 --secure --no-restart --data-dir d"
+    chosen = command.parse_options(options.split(), "headrace up")
+    assert (chosen.http_port, chosen.grpc_port, chosen.console_port, chosen.restart) == (0, None, None, False)
+    assert (chosen.data_dir, chosen.segment_stores, chosen.tokens, chosen.tls) == (Path("d"), 3, True, True)
 
 
 def test_a_taken_port_is_one_clear_line(taken_port: int, directory: Path):
@@ -411,4 +421,4 @@ def test_unwritable_data_directory_is_one_clear_error_line(directory: Path):
 def test_a_command_line_that_makes_no_sense_is_refused(arguments: tuple[str, ...]):
     code, said = refused(*arguments)
     assert code == 2
-    assert said.startswith("usage:")
+    assert said.startswith("Usage:")
