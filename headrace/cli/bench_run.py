@@ -124,12 +124,12 @@ class BenchRun:
 
     def _read(self, reader: EventReader) -> None:
         measured, verification = self._measured, self._measured.verification
-        give_up_s: float | None = None
+        deadline_s: float | None = None
         while not self._stopped.is_set():
             if self._all_written.is_set():
                 now_s = time.monotonic()
-                give_up_s = give_up_s or now_s + PATIENCE_S
-                if verification.read >= measured.written + measured.warm_up or now_s > give_up_s:
+                deadline_s = deadline_s or now_s + PATIENCE_S
+                if verification.read >= measured.written + measured.warm_up or now_s > deadline_s:
                     return
             batch = reader.read_batch(_READ_S)
             if batch is None:
@@ -140,7 +140,7 @@ class BenchRun:
                 if due_ns:
                     measured.end_to_end.record((now_ns - due_ns) // 1000, count)
             if arrival.events:
-                give_up_s = None
+                deadline_s = None
 
     def _start(self, work: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:

@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from syntax_trees import syntax_tree
 
 import headrace.client
 from headrace.client import connect
@@ -124,7 +125,7 @@ def test_a_second_close_does_nothing(recwarn: pytest.WarningsRecorder) -> None:
 
 
 def test_names_are_imported_from_their_modules() -> None:
-    tree = ast.parse(inspect.getsource(headrace.client))
+    tree = syntax_tree(inspect.getsource(headrace.client))
     imports = next(node.body for node in tree.body if isinstance(node, ast.If))
     listed = {
         each.module: tuple(name.name for name in each.names) for each in imports if isinstance(each, ast.ImportFrom)
