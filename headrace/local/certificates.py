@@ -148,4 +148,3 @@ def _bundle(authority: _Authority) -> TrustBundle:
     from headrace.certificates.profile import pem
 
     return TrustBundle((pem(authority.certificate),))
-

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from headrace.model.containers import CLUSTER_PARTITION
 from headrace.topology import Function, Grant
 from infra.constructs.acknowledgements import acknowledge_wildcard
 from infra.constructs.deployed_resources import DeployedResources
@@ -82,6 +81,7 @@ def grant_statements(grants: Iterable[Grant], resources: DeployedResources) -> l
 
 
 TRUST_PARTITION = "trust"
+LEASES_PARTITION = "cluster"
 """The partition of the record with the trusted certification authorities."""
 TRUST_ACTIONS = ("dynamodb:DeleteItem", "dynamodb:PutItem")
 
@@ -113,7 +113,7 @@ def leases_statement(resources: DeployedResources) -> iam.PolicyStatement:
         sid="ReadLeases",
         actions=["dynamodb:Query"],
         resources=[resources.metadata_table_arn],
-        conditions={"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [CLUSTER_PARTITION]}},
+        conditions={"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [LEASES_PARTITION]}},
     )
 
 
