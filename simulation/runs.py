@@ -159,13 +159,12 @@ def _may_be_blocked(cluster: Cluster, container: int) -> bool:
 
 
 def _has_no_intact_copy(cluster: Cluster, container: int, log: ContainerLog) -> bool:
-    """Whether an entry was durable at a member that runs, and no replica that a recovery asks has it intact."""
-    owners = [store for store in cluster.stores if store.is_running and container in store.owners]
-    wanted = {replica for store in owners for replica in cluster.wanted(store, container)}
-    asked_replicas = {*log.members, *(wanted or cluster.placement(container).wanted.values())}
-    asked = [store for store in cluster.stores if store.is_running and store.replica in asked_replicas]
-    processes = [store.process for store in asked if store.process is not None]
-    truncated_before = max([log.truncated_before, *(process.log(container).truncated_before for process in processes)])
-    intact = {key for store in asked for key in store.journal().entries()}
-    had = cluster.checkers.had(container, log.chain, [member for member in log.members if cluster.address_of(member)])
+    """Whether an entry was durable at a member that runs, and no replica that runs has it intact."""
+    running = [store for store in cluster.stores if store.is_running]
+    members = [store.process for store in running if store.process is not None and store.replica in log.members]
+    truncated_before = max([log.truncated_before, *(process.log(container).truncated_before for process in members)])
+    intact = {key for store in running for key in store.journal().entries()}
+    had = cluster.checkers.had(
+        container, log.chain, [store.replica for store in running if store.replica in log.members]
+    )
     return any(entry >= truncated_before and (container, epoch, entry) not in intact for epoch, entry in had)

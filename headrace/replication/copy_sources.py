@@ -6,7 +6,7 @@ are behind a damaged one. The latter are intact: the recovery asks for them befo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from headrace.codec.replica_messages import Entries, Entry, Read
 from headrace.model.container_logs import NO_POSITION, Ensemble, LedgerChain, ReplicaId
@@ -159,12 +159,12 @@ class CopySources:
             return False
         return self.lost(self._asked[0])
 
-    def silent_with(self, entry: int) -> list[ReplicaId]:
-        """The replicas that had an entry, have not denied it, and do not answer."""
+    def silent_with(self, entry: int, replicas: Collection[ReplicaId]) -> list[ReplicaId]:
+        """Which of the replicas had an entry, have not denied it, and do not answer."""
         return sorted(
             each
             for each in self._lost
-            if self._had.get(each, NO_POSITION) >= entry and (each, entry) not in self._denied
+            if each in replicas and self._had.get(each, NO_POSITION) >= entry and (each, entry) not in self._denied
         )
 
     def note(self, replica: ReplicaId, had: int) -> None:
@@ -178,8 +178,9 @@ class CopySources:
         epoch = self._chain.epoch_of(first)
         if source is None or epoch is None:
             return None
-        if positions[source] >= first:
-            last = min(last, positions[source])
+        position = positions.get(source, NO_POSITION)
+        if position >= first:
+            last = min(last, position)
         self._request += 1
         self._asked, self._asked_ms = (source, first), now_ms
         last = self._chain.clip(epoch, last)

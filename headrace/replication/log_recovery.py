@@ -3,12 +3,16 @@
 The order matters. After the claim every record write of the earlier owner fails, so the record that is read then names
 the last ensemble that there will be. After a read quorum has promised the new epoch, no entry of the earlier owner can
 still be acknowledged, and every acknowledged entry is among the answers.
+
+An entry that is damaged at all of these may be intact at a replica that is neither a member nor wanted: it was a member
+once. A recovery that would be blocked asks such replicas for entries, too. Their answers count for nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from typing import Final
 
 from headrace.codec.replica_messages import NACK_FENCED, NACK_PROTOCOL, Entries, Nack, Open, Opened
 from headrace.model.container_logs import (
@@ -45,6 +49,10 @@ from headrace.replication.log_ends import (
     reported_position,
     truncation_point,
 )
+
+OTHERS_ASKED_MAX: Final = 16
+"""Replicas that are neither members nor wanted, and that one attempt asks. A cluster may have hundreds of processes,
+and each of them costs a link."""
 
 # The steps of a takeover, in their order.
 
@@ -95,6 +103,9 @@ class LogRecovery:
         self._answers: dict[ReplicaId, Opened] = {}
         self._progress = CopyProgress(bounds.copy_window_bytes, bounds.stall_ms)
         self._sources = CopySources(container, bounds.copy_window_bytes, bounds.retry_ms)
+        self._others: tuple[ReplicaId, ...] = ()
+        """Opened in this attempt as sources of entries only: neither members nor wanted."""
+        self._others_turn = 0
         self._reopen: list[ReplicaId] = []  # at the next tick
         self._emptied: set[ReplicaId] = set()
         self._acknowledged = NO_POSITION
@@ -173,6 +184,9 @@ class LogRecovery:
         if self.step is RecoveryStep.FENCE:
             self._answers[replica] = message
             return self._look_at_answers()
+        if self.step is RecoveryStep.COPY and replica in self._others and replica not in self.replicas:
+            self._sources.note(replica, had_position(self._chain, self.truncated_before, message.runs))
+            return self._copy()
         if self.step is RecoveryStep.COPY:
             self.truncated_before = truncation_point(self._log, self.truncated_before, {replica: message})
             self._answers[replica] = message
@@ -312,6 +326,7 @@ class LogRecovery:
     def _fence(self) -> list[WriterEffect]:
         self.step = RecoveryStep.FENCE
         self._answers.clear()
+        self._forget_others()
         self._progress.begin()
         self._sources.begin(self._chain)
         self._grace_until_ms = None
@@ -412,12 +427,34 @@ class LogRecovery:
             return []
         first = self._progress.position(self.own) + 1
         question = self._sources.ask(first, self.last, self._progress.positions, self._now_ms)
-        if question is not None or self._sources.silent_with(first):
+        if question is not None or self._sources.silent_with(first, self._answers):
             return [] if question is None else [question]
         if first <= self._acknowledged or self._sources.may_be_acknowledged(first, self._ensemble()):
-            return self._progress.block(f"entry {first} was there, and no replica that answered has it intact")
+            blocked = self._progress.block(f"entry {first} was there, and no replica that answered has it intact")
+            return blocked + self._open_others()
         self.last = first - 1
         return self._copy()
+
+    def _open_others(self) -> list[WriterEffect]:
+        """Once in each attempt, ask some of the replicas that are neither members nor wanted. The next ones come next.
+
+        They promise the epoch and report what they hold of the chain, as members do. What they answer moves neither the
+        end of the log nor its truncation point, and they are no candidates for the next ledger.
+        """
+        if self._others:
+            return []
+        asked = {*self.replicas, *self._answers}
+        others = sorted(each for each in self._zones if each not in asked)
+        count = min(OTHERS_ASKED_MAX, len(others))
+        self._others = tuple(others[(self._others_turn + each) % len(others)] for each in range(count))
+        self._others_turn += count
+        return self._open(self._others)
+
+    def _forget_others(self) -> None:
+        """What they answer from now on does not count: in the next attempt the members are asked first."""
+        for each in self._others:
+            self._session.pop(each, None)
+        self._others = ()
 
     def _repeat_copy(self) -> list[WriterEffect]:
         """Open again those that have not proceeded since the last time: messages may have been lost.

@@ -131,12 +131,13 @@ def test_silent_replicas_are_those_that_may_have_the_entry():
     assert answered(made, 1, 40, 40) == ()
     for replica in (C, B, OWN):
         made.lost(replica)
-    assert made.silent_with(25) == [B], "C never had it, and the own replica has denied it"
-    assert made.silent_with(20) == [OWN, B, C]
-    assert made.silent_with(26) == []
+    assert made.silent_with(25, (OWN, B, C)) == [B], "C never had it, and the own replica has denied it"
+    assert made.silent_with(20, (OWN, B, C)) == [OWN, B, C]
+    assert made.silent_with(20, (OWN, C)) == [OWN, C], "another one is not waited for"
+    assert made.silent_with(26, (OWN, B, C)) == []
     other = sources()
     other.lost(B)
-    assert other.silent_with(0) == [], "it has reported nothing"
+    assert other.silent_with(0, (OWN, B, C)) == [], "it has reported nothing"
 
 
 def test_a_new_attempt_forgets_all_answers():

@@ -1,6 +1,6 @@
 """Seed 21220 violated I12: a former member, in the zone of the owner, had the only intact copy of an entry.
 
-A recovery asks the members and the replicas that its own store wants, so it is blocked rightly.
+A recovery asked the members and the replicas that its own store wanted, so the container was blocked for ever.
 """
 
 from __future__ import annotations
@@ -29,4 +29,4 @@ TAPE = [
 def test_seed_21220_keeps_its_invariants():
     run = run_seed(21220, TAPE)
     assert run.violations == ()
-    assert run.states["blocked, and rightly so"] == 2
+    assert run.states["blocked, and rightly so"] == 1, "of the other container no replica has an entry intact"
