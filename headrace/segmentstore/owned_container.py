@@ -117,7 +117,9 @@ def assemble(
     upkeep = DirectoryUpkeep(
         container, directory, small_runs, limits.object_bytes_max, tables.continue_upkeep, covered=covered
     )
-    snapshot_writer = SnapshotWriter(container, snapshots, clock, limits, upkeep.note_snapshot, covered=covered)
+    snapshot_writer = SnapshotWriter(
+        container, snapshots, clock, limits, upkeep.note_snapshot, upkeep.note_taken, covered=covered
+    )
     writer = StorageWriter(
         container,
         directory,

@@ -7,7 +7,7 @@ then the source exists in tier 2, but not among the container's segments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -90,15 +90,24 @@ class FlushPlace(NamedTuple):
     end: int
 
 
-def flush_place(segment: Segment, object_bytes_max: int) -> FlushPlace:
-    """Where the flush of a segment continues. The place is empty if runs must be moved in the directory first."""
+def none_waits(_merge: PendingMerge) -> bool:
+    return False
+
+
+def flush_place(
+    segment: Segment, object_bytes_max: int, waits: Callable[[PendingMerge], bool] = none_waits
+) -> FlushPlace:
+    """Where the flush of a segment continues. The place is empty if runs must be moved in the directory first.
+
+    It ends before the first merge that `waits`.
+    """
     place, shift, end = segment, 0, segment.durable.length
     while (merge := _next_merge(place)) is not None:
         if merge.enters_directly(object_bytes_max) or shift + merge.end > segment.durable.length:
             break
         place, shift, end = merge.source, shift + merge.offset, shift + merge.end
     for merge in place.merges:
-        if not merge.enters_directly(object_bytes_max):
+        if not merge.enters_directly(object_bytes_max) or waits(merge):
             end = min(end, shift + merge.offset)
             break
     return FlushPlace(place, shift, end)

@@ -19,7 +19,7 @@ from headrace.ports.metadata_store import ItemRefusedError
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.metadata import is_name_for_tier_2
 from headrace.segmentstore.containers.operation_log import resolve
-from headrace.segmentstore.containers.pending_merges import DueMove, due_move
+from headrace.segmentstore.containers.pending_merges import DueMove, PendingMerge, due_move
 from headrace.segmentstore.containers.quarantine import quarantine
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering import chunk_directory
@@ -136,6 +136,8 @@ class DirectoryUpkeep:
         self._used_names: dict[str, int] = {}
         """Names, with numbers, of removed segments that tier 2's snapshot may have: those that this owner removed."""
         self._knows_used_names = covered
+        self._empty_sources = _empty_transactions(container.metadata.stored_snapshot()) if covered else set()
+        """Names of transactions' segments that are in tier 2's snapshot without a byte, or will be in the next one."""
 
     def take_as_stored(self, place: Segment, run: ChunkRun) -> None:
         """Note that the directory has this run of `place`, a segment of the container or a source of a pending merge.
@@ -166,8 +168,13 @@ class DirectoryUpkeep:
         self._container.note_stored([(segment.number, segment.tiered.length) for segment in segments])
         self._on_stored()
 
+    def note_taken(self, snapshot: ContainerSnapshot) -> None:
+        """Note that tier 2 may get this snapshot at any time."""
+        self._empty_sources |= _empty_transactions(snapshot)
+
     def note_snapshot(self, snapshot: ContainerSnapshot) -> None:
         """Note that tier 2 has this snapshot, with the segments and start offsets in it."""
+        self._empty_sources = _empty_transactions(snapshot)
         former = self._used_names
         removed = snapshot.deletions
         self._used_names = {name: last for name, last in former.items() if removed.get(name, last + 1) <= last}
@@ -193,6 +200,26 @@ class DirectoryUpkeep:
         sources = (source for merge in segment.merges for source in merge.sources())
         return self._may_be_mistaken(segment) or any(map(self._may_be_mistaken, sources))
 
+    def merge_must_wait(self, merge: PendingMerge) -> bool:
+        """Whether tier 2 must have a newer snapshot before it gets the bytes of a merge under the target's name.
+
+        The present snapshot may have the source as a segment without a byte. A store without this log would take it for
+        an open transaction that has lost its bytes, and refuse to merge it again: the controller would abort what is in
+        the stream already. Without the source in the snapshot it counts as merged.
+        """
+        if self._knows_used_names and not self._empty_sources:
+            return False
+        return any(map(self._may_seem_open, merge.sources()))
+
+    def _may_seem_open(self, source: Segment) -> bool:
+        if self._knows_used_names:
+            return source.name in self._empty_sources
+        return is_transaction_segment_name(source.name)
+
+    def wants_snapshot(self, segment: Segment) -> bool:
+        """Whether bytes of a segment wait for a newer snapshot."""
+        return self.must_wait(segment) or any(map(self.merge_must_wait, segment.merges))
+
     def _may_be_mistaken(self, segment: Segment) -> bool:
         if segment.tiered.length or not _may_be_used_again(segment.name):
             return False
@@ -212,6 +239,8 @@ class DirectoryUpkeep:
             if segment.merges and self.must_wait(segment):
                 continue
             while self._may_move(segment) and (due := due_move(segment, self._object_bytes_max)) is not None:
+                if self.merge_must_wait(due.merge):
+                    break
                 more = True
                 done = FlushMark([segment])
                 try:
@@ -391,6 +420,11 @@ class DirectoryUpkeep:
 def _may_be_used_again(name: str) -> bool:
     """Whether another segment may get this name. Those of transactions and large events have a new UUID each."""
     return not (is_transaction_segment_name(name) or is_transient_segment_name(name))
+
+
+def _empty_transactions(snapshot: ContainerSnapshot) -> set[str]:
+    """The segments of transactions of which a snapshot tells no byte."""
+    return {told.name for told in snapshot.segments if not told.length and is_transaction_segment_name(told.name)}
 
 
 class FlushMark:

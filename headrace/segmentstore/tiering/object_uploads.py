@@ -21,7 +21,7 @@ from headrace.model.chunks import ChunkRun, LogPlace
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.cache.reservations import Block, Reservation, gather
-from headrace.segmentstore.containers.pending_merges import flush_place
+from headrace.segmentstore.containers.pending_merges import PendingMerge, flush_place, none_waits
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.chunk_directory import ENTERED_WRITES_MAX
 from headrace.segmentstore.tiering.owner_writes import ObjectNames, put_new
@@ -52,11 +52,12 @@ def pack(
     bytes_max: int,
     packed_end: Callable[[Segment], int | None],
     epoch: int,
+    waits: Callable[[PendingMerge], bool] = none_waits,
 ) -> PackedObject:
     """The durable bytes that the directory lacks, one run per segment, up to `bytes_max` and `RUNS_PER_OBJECT_MAX`.
 
     `packed_end` says where other objects that are under way end in the segment; None to leave the segment out. `epoch`
-    is that of the container's owner.
+    is that of the container's owner. `waits` says which merges are left for a later object.
 
     Runs start and end at append boundaries, and never inside of a merge: see `flush_place`. An append that is larger
     than `bytes_max` gets an object of its own. The time blocks follow the data of all runs, and do not count against
@@ -69,7 +70,7 @@ def pack(
             break
         if (begin := packed_end(segment)) is None:
             continue
-        place, shift, end = flush_place(segment, bytes_max)
+        place, shift, end = flush_place(segment, bytes_max, waits)
         position, start = packed.length, begin if place is segment else place.tiered.length
         if place.merges:
             entries = _pieces_that_fit(segment, place, shift + start, shift, end, bytes_max - position)

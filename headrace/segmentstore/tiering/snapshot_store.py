@@ -196,7 +196,7 @@ class _Taken:
 class SnapshotWriter:
     """One per container, driven by its storage writer. `covered`: the pointer tells all that the container is now.
 
-    `on_written` is called with a snapshot that tier 2 has now.
+    `on_taken` is called with a snapshot that tier 2 may have from now on, `on_written` with one that it has.
     """
 
     def __init__(
@@ -206,6 +206,7 @@ class SnapshotWriter:
         clock: Clock,
         limits: StorageLimits,
         on_written: Callable[[ContainerSnapshot], None],
+        on_taken: Callable[[ContainerSnapshot], None],
         *,
         covered: bool,
     ) -> None:
@@ -214,6 +215,7 @@ class SnapshotWriter:
         self._clock = clock
         self._limits = limits
         self._on_written = on_written
+        self._on_taken = on_taken
         self._opened_sequence = container.log.last_sequence
         self._sequence: int | None = container.log.last_sequence if covered else None
         self._changes = container.changes if covered else -1
@@ -236,6 +238,7 @@ class SnapshotWriter:
         """
         if self._waiting is None and self._due:
             self._waiting = self._take()
+            self._on_taken(self._waiting.snapshot)
             self._container.log.when_durable(self._container.wake_flusher)
         taken = self._waiting
         if taken is None or self._container.log.durable_sequence < taken.sequence:

@@ -290,7 +290,9 @@ class StorageWriter:
                 object_name = release.enter_context(self._names.new())
                 started_s = self._clock.monotonic_s()
                 bytes_max, epoch = self._limits.object_bytes_max, self._container.epoch
-                packed = pack(self._untiered(), object_name, bytes_max, self._packed_end, epoch)
+                packed = pack(
+                    self._untiered(), object_name, bytes_max, self._packed_end, epoch, self._upkeep.merge_must_wait
+                )
                 if not packed.runs:
                     return
                 self._uploads.start(packed, object_name, release.pop_all(), started_s)
@@ -298,7 +300,7 @@ class StorageWriter:
     @property
     def _waits_for_snapshot(self) -> bool:
         """Whether there are bytes that tier 2 may only get after a snapshot."""
-        return any(map(self._upkeep.must_wait, self._untiered()))
+        return any(map(self._upkeep.wants_snapshot, self._untiered()))
 
     def _packed_end(self, segment: Segment) -> int | None:
         """As `ObjectUploads.packed_end`. None also for a segment that must wait for a snapshot."""

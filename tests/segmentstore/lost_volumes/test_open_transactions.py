@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from idle_segments import IDLE_S
-from lost_volumes import NEVER_S, killed, lose_volume, snapshot
+from lost_volumes import NEVER_S, killed, lose_volume, snapshot, tell_no_more
 from segment_writes import write
 from store_world import World
 
@@ -124,6 +124,29 @@ async def test_source_that_was_merged_whole_is_merged_again(world: World):
     async with world.running() as running:
         client = await running.connect()
         assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+        assert await client.read_all(STREAM) == STORED
+
+
+@pytest.mark.parametrize("flushed", [False, True], ids=["in memory", "flushed"])
+async def test_source_of_a_stored_merge_counts_as_merged(world: World, flushed: bool):
+    """The snapshot from before the merge has the source. Restored from it, the commit would be refused and aborted."""
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(STREAM)
+        await client.create(LOST)
+        await snapshot(running)
+        tell_no_more(running)
+        await write(client, LOST, [STORED])
+        if flushed:
+            await running.flush()
+        assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+        await running.flush()
+    lose_volume(world)
+    async with world.running() as running:
+        client = await running.connect()
+        assert await client.read_all(STREAM) == STORED
+        merged = await merge_batch(client, LOST)
+        assert isinstance(merged, wire.SegmentsBatchMerged), merged
         assert await client.read_all(STREAM) == STORED
 
 

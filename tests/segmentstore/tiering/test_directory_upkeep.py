@@ -19,7 +19,7 @@ from headrace.codec.container_snapshots import ContainerSnapshot, DirectoryPlace
 from headrace.codec.data_frames import CreateOperation, DeleteOperation, MergeOperation
 from headrace.model.chunks import ChunkRun, LogPlace, RunLink, chunk_run, is_link, packed_name
 from headrace.model.errors import CorruptError, UnavailableError
-from headrace.model.names import transient_segment_name
+from headrace.model.names import transaction_segment_name, transient_segment_name
 from headrace.model.segment_attributes import NO_VALUE
 from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, ItemRefusedError
 from headrace.segmentstore.cache.block_pool import BlockPool
@@ -697,6 +697,58 @@ async def test_refused_trim_is_of_one_segment_and_others_fail_the_pass():
     with pytest.raises(UnavailableError):
         await made.upkeep.trim_truncated()
     assert not any(segment.quarantined for segment in made.container.dirty.values())
+
+
+def of_source(made: Made, length: int = 0) -> ContainerSnapshot:
+    source = made.source.stored_snapshot()
+    return of_segments(replace(source, length=length))
+
+
+async def test_merge_waits_while_a_snapshot_has_its_source():
+    """Also a snapshot that is being written: it may be in force when the bytes of the merge are stored."""
+    made = Made()
+    (merge,) = made.target.merges
+    assert not made.upkeep.merge_must_wait(merge)
+    made.upkeep.note_taken(of_source(made))
+    assert made.upkeep.merge_must_wait(merge)
+    assert made.upkeep.wants_snapshot(made.target)
+    assert not made.upkeep.wants_snapshot(made.source)
+    made.upkeep.note_taken(of_segments())
+    assert made.upkeep.merge_must_wait(merge), "the one before it may be in force"
+    made.upkeep.note_snapshot(of_source(made))
+    assert made.upkeep.merge_must_wait(merge)
+    made.upkeep.note_snapshot(of_segments())
+    assert not made.upkeep.merge_must_wait(merge)
+
+
+async def test_merge_of_a_source_with_stored_bytes_does_not_wait():
+    """A restoration that finds them nowhere knows that the source was merged."""
+    made = Made()
+    (merge,) = made.target.merges
+    made.upkeep.note_snapshot(of_source(made, length=1))
+    assert not made.upkeep.merge_must_wait(merge)
+
+
+async def test_merge_waits_for_the_first_snapshot_of_an_owner():
+    made = Made(covered=False)
+    (merge,) = made.target.merges
+    assert made.upkeep.merge_must_wait(merge)
+    made.upkeep.note_snapshot(of_segments())
+    assert not made.upkeep.merge_must_wait(merge)
+
+
+async def test_restored_open_transactions_are_in_the_snapshot(world: World):
+    async with world.running(graceful=False) as running:
+        source = transaction_segment_name(NAME, 1)
+        client = await created_segment(running, NAME, b"one")
+        await client.create(source)
+        await running.store.owned[0].writer.stop()
+        container, upkeep = upkeep_of(running)
+        await write(client, source, [b"two"])
+        merged = await client.call(wire.MergeSegmentsBatch(3, NAME, (source,)))
+        assert isinstance(merged, wire.SegmentsBatchMerged)
+        (merge,) = container.metadata.segments[NAME].merges
+        assert upkeep.merge_must_wait(merge)
 
 
 OTHER = "scope/stream/1.#epoch.0"
