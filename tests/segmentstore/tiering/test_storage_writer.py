@@ -1,4 +1,4 @@
-"""What a storage writer does before and after its container is handed over."""
+"""When a storage writer flushes, and what it does before and after its container is handed over."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from dataclasses import replace
 import pytest
 from lost_volumes import gone, pointer
 from segment_writes import created_segment, write
-from store_world import World
+from store_world import RunningStore, World
 
 from headrace.model.errors import UnavailableError
+from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
+from headrace.segmentstore.tiering.storage_writer import StorageWriter
 
 pytestmark = pytest.mark.anyio
 
@@ -86,3 +89,94 @@ async def test_writer_works_after_a_drain_that_was_cancelled(world: World, stopp
         await write(client, NAME, [b"two"], first=5)
         await running.flush()
         assert await client.read_all(NAME) == b"onetwo"
+
+
+async def idle_writer(running: RunningStore, data: bytes) -> StorageWriter:
+    """A storage writer that makes no pass by itself, of a container with a segment that tier 2 does not have."""
+    await created_segment(running, NAME, data)
+    owned = running.store.owned[0]
+    await owned.writer.stop()
+    assert owned.container.metadata.segments[NAME].untiered_bytes == len(data)
+    return owned.writer
+
+
+def never_due(limits: StorageLimits) -> StorageLimits:
+    return replace(limits, flush_bytes=1 << 40, flush_age_s=1e9)
+
+
+async def test_flush_is_due_with_its_last_byte(world: World):
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        for flush_bytes, is_due in ((5, False), (4, True)):
+            writer._limits = replace(world.limits, flush_bytes=flush_bytes)
+            assert writer._flush_due() is is_due
+
+
+async def test_flush_is_due_at_its_age(world: World):
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        writer._container.metadata.segments[NAME].untiered_since_s = world.clock.monotonic_s()
+        writer._limits = replace(world.limits, flush_age_s=8.0)
+        for passed_s, is_due in ((4.0, False), (4.0, True)):
+            world.clock.advance(passed_s)
+            assert writer._flush_due() is is_due
+
+
+async def test_segments_are_flushed_in_the_order_of_waiting(world: World):
+    """Without a time a segment counts as the one that has waited longest."""
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        client = await running.connect()
+        for number in (1, 2):
+            await client.create(f"{NAME}{number}")
+            await write(client, f"{NAME}{number}", [b"more"])
+        segments = writer._container.metadata.segments
+        times: dict[str, float | None] = {NAME: 7.0, f"{NAME}1": None, f"{NAME}2": 3.0}
+        for name, since_s in times.items():
+            segments[name].untiered_since_s = since_s
+        assert [segment.name for segment in writer._untiered()] == [f"{NAME}1", f"{NAME}2", NAME]
+        assert writer._unpacked_bytes() == 12
+
+
+@pytest.mark.parametrize(("left_bytes", "presses", "goes_on"), [(0, False, True), (1, False, False), (1, True, True)])
+async def test_flush_goes_on_behind_a_full_object(
+    world: World, monkeypatch: pytest.MonkeyPatch, left_bytes: int, presses: bool, goes_on: bool
+):
+    """Also while memory is short: the next bytes do not wait for the next tick."""
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, bytes(100))
+        writer._limits = replace(world.limits, object_bytes_max=100 + left_bytes)
+        monkeypatch.setattr(BlockPool, "under_pressure", property(lambda _pool: presses))
+        assert await writer._flush() is goes_on
+
+
+async def test_bytes_behind_a_flush_are_not_packed_yet(world: World):
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        await writer._flush()
+        assert writer._unpacked_bytes() == 0
+        await write(await running.connect(), NAME, [b"longer"], first=5)
+        assert writer._unpacked_bytes() == 6
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+async def test_bytes_that_waited_follow_their_snapshot(world: World, monkeypatch: pytest.MonkeyPatch, is_written: bool):
+    """Until it is written there is nothing to do, and the next pass comes with the next tick."""
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        waits = True
+
+        async def advance() -> None:
+            nonlocal waits
+            waits = not is_written
+
+        monkeypatch.setattr(writer._snapshots, "advance", advance)
+        monkeypatch.setattr(writer._upkeep, "must_wait", lambda _segment: waits)
+        writer._limits = replace(world.limits, flush_bytes=1)
+        assert await writer.run_pass() is is_written
