@@ -258,6 +258,8 @@ def _results(handler: Handler, events: Sequence[bytes]) -> list[Result]:
     try:
         results = handler(events)
         if isinstance(results, Awaitable):
+            if inspect.iscoroutine(results):
+                results.close()  # else Python warns that it was never awaited
             raise InvalidRequestError("the handler returned an awaitable: make it an `async def` function")
         return list(results)
     except StopIteration as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import subprocess
 import sys
@@ -350,8 +351,10 @@ def test_wrong_uses_are_refused(headrace_client: Headrace, streams: Callable[[in
 
     with pytest.raises(InvalidRequestError, match="write <scope>/<stream>"):
         transform(source="in")
+    late = asyncio.sleep(0, [])
     with pytest.raises(InvalidRequestError, match="async def"):
-        transform(handler=lambda events: asyncio.sleep(0, [events]))
+        transform(handler=lambda _events: late)
+    assert inspect.getcoroutinestate(late) == inspect.CORO_CLOSED, "Python does not warn that it was never awaited"
     with pytest.raises(NotFoundError):
         transform(into=f"{scope}/none")
     with pytest.raises(InvalidRequestError):

@@ -154,10 +154,11 @@ async def test_stored_objects_enter_in_one_transaction(world: World, chunks, sto
         await running.until(lambda: len(chunks.held) == WINDOW)
         world.metadata.write = counting
         names = list(chunks.held)
-        for name in names[1:stored_first] + names[:1]:
-            chunks.let_go(name)
-            for _ in range(10):
-                await asyncio.sleep(0)
+        first, *others = running.store.owned[0].writer._uploads._uploads
+        for upload in others[: stored_first - 1]:
+            chunks.let_go(upload.object_name)
+            await upload.put
+        chunks.let_go(first.object_name)
         await running.until(lambda: len(stored_runs(world, SEGMENT)) == stored_first)
         assert sizes == [1 + 2 * stored_first]  # the claim, and a run and a count of each object
         chunks.open()
