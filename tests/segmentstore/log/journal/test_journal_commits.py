@@ -1,0 +1,175 @@
+"""What a journal writes, and which files it frees, driven by hand: no thread, no clock."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+from typing import Any
+
+import pytest
+
+from headrace.adapters.memory.journal_disk import MemoryJournalDisk
+from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
+from headrace.model.errors import CorruptError, InvalidRequestError
+from headrace.segmentstore.log.journal.entry_runs import LedgerState
+from headrace.segmentstore.log.journal.journal_commits import JournalCommits
+from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES
+from headrace.segmentstore.log.journal.pending_records import (
+    PendingRecord,
+    ignore,
+    promise_record,
+    truncation_record,
+)
+
+FILE_BYTES = 16 << 10
+ROOM_BYTES = FILE_BYTES - FILE_HEADER_BYTES
+"""Of one file, for records."""
+
+FIRST_FILE = "journal-0000000000000001"
+PAYLOAD = b"p" * 20
+RECORD_BYTES = RECORD_HEADER_BYTES + len(PAYLOAD)
+
+
+def made(disk: MemoryJournalDisk, seed: int = 0, **settings: Any) -> JournalCommits:
+    random = Random(seed)
+    return JournalCommits(disk, lambda: random.getrandbits(64), **{"file_bytes": FILE_BYTES} | settings)
+
+
+def begun(disk: MemoryJournalDisk, seed: int = 0, **settings: Any) -> JournalCommits:
+    commits = made(disk, seed, **settings)
+    commits.load(lambda: None)
+    commits.begin()
+    return commits
+
+
+def entry(number: int, payload: bytes = PAYLOAD, container: int = 0) -> PendingRecord:
+    return PendingRecord(RecordKind.ENTRY, container, 4, 4, number, 0, 0, (payload,), len(payload), ignore)
+
+
+def write(commits: JournalCommits, *records: PendingRecord) -> None:
+    commits.commit(list(records), lambda _done: None)
+
+
+def filler(commits: JournalCommits, left_bytes: int = 0) -> bytes:
+    """The payload of an entry that leaves so many bytes of the file."""
+    active = commits.files.active
+    return bytes(active.file.size_bytes - active.end - RECORD_HEADER_BYTES - left_bytes)
+
+
+def entries(commits: JournalCommits, container: int = 0) -> list[LedgerState]:
+    return commits.index.ledgers(container)
+
+
+def test_smallest_file_has_room_for_an_entry_of_one_byte():
+    smallest = FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 1
+    with pytest.raises(InvalidRequestError, match=f"of {smallest - 1} bytes holds no record"):
+        made(MemoryJournalDisk(), file_bytes=smallest - 1)
+    disk = MemoryJournalDisk()
+    commits = begun(disk, file_bytes=smallest)
+    assert commits.entry_bytes_max == 1
+    write(commits, *(entry(number, b"x") for number in range(3)))
+    assert entries(commits) == [LedgerState(4, 0, 3, 3)]
+    assert len(commits.files.used) == 3
+    commits.files.close()
+    assert entries(begun(disk, 1, file_bytes=smallest)) == [LedgerState(4, 0, 3, 3)]
+
+
+def test_volume_is_shared_by_one_journal_unless_said_otherwise():
+    spaces = [made(MemoryJournalDisk()).space()]
+    spaces += [made(MemoryJournalDisk(), logs_on_volume=count).space() for count in (1, 2)]
+    assert spaces[0] == spaces[1] != spaces[2]
+
+
+@pytest.mark.parametrize("settings", [{}, {"copies": 1}, {"copies": 2}], ids=["unsaid", "one", "two"])
+def test_damage_is_tolerated_with_a_second_copy(settings: dict[str, int]):
+    disk = MemoryJournalDisk()
+    commits = begun(disk)
+    write(commits, entry(0))
+    commits.mark_end()
+    commits.files.close()
+    disk.damage(FIRST_FILE, FILE_HEADER_BYTES + RECORD_HEADER_BYTES, 1)
+    if settings.get("copies") == 2:
+        assert begun(disk, 1, **settings).damaged_entries == 1
+    else:
+        with pytest.raises(CorruptError):
+            begun(disk, 1, **settings)
+
+
+def test_damaged_entry_keeps_its_file_as_it_is():
+    """Copies of its neighbours would free it, and only this file says that the entry was here."""
+    disk = MemoryJournalDisk()
+    commits = begun(disk)
+    write(commits, entry(0), entry(1, bytes(500)))
+    write(commits, *(entry(number, filler(commits) if number == 2 else bytes(9_000)) for number in range(2, 12)))
+    write(commits, truncation_record(0, 4, 1, ignore))
+    commits.files.close()
+    settings = {"copies": 3, "copy_from_files": 2}
+    whole = begun(disk.cut_power(0), 1, **settings)
+    write(whole, truncation_record(0, 4, 1, ignore))
+    assert whole.oldest_needed_bytes[0] > 500
+    disk.damage(FIRST_FILE, FILE_HEADER_BYTES + RECORD_BYTES + RECORD_HEADER_BYTES, 1)
+    damaged = begun(disk, 1, **settings)
+    assert damaged.files.used[0].damaged
+    assert damaged.oldest_needed_bytes == whole.oldest_needed_bytes
+    assert damaged.copy_to_begin() is None
+
+
+class _StopError(Exception):
+    """The journal is being closed."""
+
+
+@pytest.mark.parametrize("asked", range(1, 5))
+def test_start_ends_when_the_journal_is_closed(asked: int):
+    """It is asked before each of three records, and before each window of the last commit is written again."""
+    disk = MemoryJournalDisk()
+    commits = begun(disk)
+    write(commits, entry(0))
+    write(commits, entry(1), entry(2))
+    commits.files.close()
+    left = [asked]
+
+    def check_open() -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise _StopError
+
+    with pytest.raises(_StopError):
+        made(disk, 1).load(check_open)
+
+
+def test_nothing_is_written_behind_an_end_that_may_be_torn():
+    """A promise in a file that is not needed is written again when the journal begins, not while it is loaded."""
+    disk = MemoryJournalDisk()
+    commits = begun(disk)
+    write(commits, promise_record(9, 3, ignore))
+    write(commits, entry(0, filler(commits)))
+
+    def fail(step: str) -> None:
+        if step == "write" and commits.synced_commits == 3:
+            raise OSError(errno.EIO, "the store is killed before the promise is written again")
+
+    disk.before = fail
+    with pytest.raises(OSError, match="is killed"):
+        write(commits, truncation_record(0, 4, 1, ignore))
+    disk = disk.cut_power(0)
+    commits = made(disk, 1)
+    commits.load(lambda: None)
+    assert (len(commits.files.used), commits.synced_commits) == (2, 0)
+    commits.begin()
+    assert commits.files.used[0].name != FIRST_FILE
+    assert commits.index.promises == {9: 3}
+    commits.files.close()
+    assert begun(disk, 2).index.promises == {9: 3}
+
+
+def test_journal_that_was_set_aside_keeps_no_room_for_its_promises():
+    disk = MemoryJournalDisk()
+    commits = begun(disk)
+    write(commits, promise_record(9, 3, ignore), entry(0))
+    commits.mark_end()
+    commits.files.close()
+    disk.damage(FIRST_FILE, FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 5, 1)
+    commits = begun(disk, 1, copies=3)
+    assert (entries(commits), commits.index.promises) == ([], {})
+    write(commits, entry(0, filler(commits)))
+    assert len(commits.files.used) == 1, "the entry has the whole room"
