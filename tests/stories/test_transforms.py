@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -351,7 +351,7 @@ def test_wrong_uses_are_refused(headrace_client: Headrace, streams: Callable[[in
 
     with pytest.raises(InvalidRequestError, match="write <scope>/<stream>"):
         transform(source="in")
-    late = asyncio.sleep(0, [])
+    late: Coroutine[Any, Any, list[bytes]] = asyncio.sleep(0, [])
     with pytest.raises(InvalidRequestError, match="async def"):
         transform(handler=lambda _events: late)
     assert inspect.getcoroutinestate(late) == inspect.CORO_CLOSED, "Python does not warn that it was never awaited"
