@@ -15,6 +15,7 @@ from headrace.replication.effects import (
     ReadEntries,
     Send,
     SendCopies,
+    SendPulse,
     WriteRecord,
     WriterEffect,
 )
@@ -89,6 +90,9 @@ def test_answer_of_a_former_member_is_no_promise():
     effects += made.tick(2 * BOUNDS.stall_ms)
     assert made.step is RecoveryStep.FENCE
     assert {each.member for each in of(OpenMember, effects)} == {B, C}
+    effects = answer(made, B, DAMAGED) + answer(made, C, DAMAGED, had=END)
+    assert {each.member for each in of(SendPulse, effects)} == {OWN, B, C}
+    assert [each.member for each in of(ReadEntries, effects)] == [C], "members are asked first"
 
 
 def test_entries_outside_of_the_log_are_not_taken():

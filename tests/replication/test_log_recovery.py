@@ -152,6 +152,17 @@ def test_damaged_entry_of_one_member_of_three_ends_the_log():
     assert write.log.ledgers[-1] == LedgerStart(EPOCH, 18)
 
 
+@pytest.mark.parametrize(("acknowledged_before", "blocks"), [(18, False), (19, True)])
+def test_damaged_entry_that_was_acknowledged_blocks(acknowledged_before: int, blocks: bool):
+    """One member had it, as far as they know, and another one knows that it was acknowledged."""
+    made = recovery()
+    answer(made, OWN, 18)
+    answer(made, B, 18, acknowledged_before=acknowledged_before)
+    effects = no_entries(made, answer(made, C, 17, had=20))
+    assert bool(of(Blocked, effects)) is blocks
+    assert bool(of(WriteRecord, effects + made.tick(2 * GRACE))) is not blocks
+
+
 def test_damaged_entry_that_two_members_had_blocks():
     made = recovery()
     answer(made, OWN, 18, had=20)
