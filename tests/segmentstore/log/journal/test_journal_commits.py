@@ -173,3 +173,47 @@ def test_journal_that_was_set_aside_keeps_no_room_for_its_promises():
     assert (entries(commits), commits.index.promises) == ([], {})
     write(commits, entry(0, filler(commits)))
     assert len(commits.files.used) == 1, "the entry has the whole room"
+
+
+def killed_before_it_frees(left_bytes: int, *records: PendingRecord) -> MemoryJournalDisk:
+    """Two files: the first one has `records` and an entry, the second one truncates that and has this room left.
+
+    The store was killed before it could free the first file. The volume has no room for another one.
+    """
+    disk = MemoryJournalDisk()
+    commits = begun(disk)
+    write(commits, *records)
+    write(commits, entry(0, filler(commits)))
+    length = ROOM_BYTES - 2 * RECORD_HEADER_BYTES - left_bytes
+    write(commits, entry(1, bytes(length)))
+    synced = commits.synced_commits
+
+    def fail(_step: str) -> None:
+        if commits.synced_commits > synced:
+            raise OSError(errno.EIO, "the store is killed")
+
+    disk.before = fail
+    with pytest.raises(OSError, match="is killed"):
+        write(commits, truncation_record(0, 4, 1, ignore))
+    disk = disk.cut_power(0)
+    assert FIRST_FILE in disk.names()
+    for name in disk.names():
+        if name.startswith("spare-"):
+            disk.remove(name)
+    disk.capacity_bytes = sum(disk.open(name).size_bytes for name in disk.names())
+    return disk
+
+
+def test_full_volume_frees_a_file_before_it_needs_one():
+    commits = begun(killed_before_it_frees(0), 1)
+    assert [each.sequence for each in commits.files.used] == [2, 3]
+
+
+def test_full_volume_moves_promises_to_the_end_of_its_last_file():
+    disk = killed_before_it_frees(RECORD_HEADER_BYTES, promise_record(9, 3, ignore))
+    commits = begun(disk, 1)
+    assert [each.sequence for each in commits.files.used] == [2, 3]
+    assert commits.files.active.end == FILE_HEADER_BYTES
+    assert commits.files.used[0].end == FILE_BYTES, "the promise is in its last room"
+    commits.files.close()
+    assert begun(disk, 2).index.promises == {9: 3}
