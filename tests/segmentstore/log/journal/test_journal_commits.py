@@ -171,8 +171,17 @@ def test_journal_that_was_set_aside_keeps_no_room_for_its_promises():
     disk.damage(FIRST_FILE, FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 5, 1)
     commits = begun(disk, 1, copies=3)
     assert (entries(commits), commits.index.promises) == ([], {})
-    write(commits, entry(0, filler(commits)))
+    write(commits, entry(0))
+    write(commits, entry(1, filler(commits)))
     assert len(commits.files.used) == 1, "the entry has the whole room"
+
+
+def without_room(disk: MemoryJournalDisk) -> MemoryJournalDisk:
+    for name in disk.names():
+        if name.startswith("spare-"):
+            disk.remove(name)
+    disk.capacity_bytes = sum(disk.open(name).size_bytes for name in disk.names())
+    return disk
 
 
 def killed_before_it_frees(left_bytes: int, *records: PendingRecord) -> MemoryJournalDisk:
@@ -197,11 +206,7 @@ def killed_before_it_frees(left_bytes: int, *records: PendingRecord) -> MemoryJo
         write(commits, truncation_record(0, 4, 1, ignore))
     disk = disk.cut_power(0)
     assert FIRST_FILE in disk.names()
-    for name in disk.names():
-        if name.startswith("spare-"):
-            disk.remove(name)
-    disk.capacity_bytes = sum(disk.open(name).size_bytes for name in disk.names())
-    return disk
+    return without_room(disk)
 
 
 def test_full_volume_frees_a_file_before_it_needs_one():
@@ -217,3 +222,82 @@ def test_full_volume_moves_promises_to_the_end_of_its_last_file():
     assert commits.files.used[0].end == FILE_BYTES, "the promise is in its last room"
     commits.files.close()
     assert begun(disk, 2).index.promises == {9: 3}
+
+
+def test_torn_commit_is_wiped_before_promises_follow():
+    """Else its second record would follow on the promise, which is as long as the first one, after the next crash."""
+    disk = MemoryJournalDisk()
+    commits = begun(disk)
+    write(commits, promise_record(9, 3, ignore))
+    write(commits, entry(0, filler(commits)))
+    commits._writes = False  # it writes no promise again, and keeps the first file
+    torn_bytes = 2 * RECORD_HEADER_BYTES + RECORD_BYTES
+    write(commits, entry(1, bytes(ROOM_BYTES - 2 * RECORD_HEADER_BYTES - torn_bytes)))
+    write(commits, truncation_record(0, 4, 1, ignore))
+    end = commits.files.active.end
+    write(commits, truncation_record(0, 4, 1, ignore), entry(2))
+    assert [each.sequence for each in commits.files.used] == [1, 2]
+    commits.files.close()
+    disk.damage("journal-0000000000000002", end + 5)
+    commits = made(without_room(disk), 1)
+    commits.load(lambda: None)
+
+    def fail(_step: str) -> None:
+        if commits.synced_commits:
+            raise OSError(errno.EIO, "the store is killed")
+
+    disk.before = fail
+    with pytest.raises(OSError, match="is killed"):
+        commits.begin()
+    commits = begun(disk.cut_power(0), 2)
+    assert commits.index.promises == {9: 3}
+    assert entries(commits) == [LedgerState(4, 1, 2, 2)]
+
+
+def with_a_promise() -> JournalCommits:
+    """The first file has a promise and is full; the second one has an entry."""
+    commits = begun(MemoryJournalDisk())
+    write(commits, promise_record(9, 3, ignore))
+    write(commits, entry(0, filler(commits)))
+    write(commits, entry(1))
+    return commits
+
+
+@pytest.mark.parametrize(("left_bytes", "files"), [(RECORD_HEADER_BYTES, 2), (RECORD_HEADER_BYTES - 1, 3)])
+def test_entries_leave_room_for_promises_of_older_files(left_bytes: int, files: int):
+    commits = with_a_promise()
+    write(commits, entry(2, filler(commits, left_bytes)))
+    assert len(commits.files.used) == files
+    assert entries(commits) == [LedgerState(4, 0, 3, 3)]
+
+
+@pytest.mark.parametrize(("container", "files"), [(9, 2), (8, 3)], ids=["of the older file", "new"])
+def test_room_for_promises_is_for_those_of_older_files(container: int, files: int):
+    commits = with_a_promise()
+    write(commits, entry(2, filler(commits, RECORD_HEADER_BYTES)))
+    write(commits, promise_record(container, 4, ignore))
+    assert len(commits.files.used) == files
+    assert commits.index.promises[container] == 4
+
+
+def test_first_entry_of_a_file_may_fill_it():
+    commits = with_a_promise()
+    write(commits, entry(2, filler(commits, RECORD_HEADER_BYTES)))
+    write(commits, entry(3, bytes(commits.entry_bytes_max)))
+    assert [each.end for each in commits.files.used] == [FILE_BYTES, FILE_BYTES - RECORD_HEADER_BYTES, FILE_BYTES]
+
+
+@pytest.mark.parametrize(("left_bytes", "is_marked"), [(2 * RECORD_HEADER_BYTES, True), (RECORD_HEADER_BYTES, False)])
+def test_mark_leaves_room_for_promises_of_older_files(left_bytes: int, is_marked: bool):
+    commits = with_a_promise()
+    write(commits, entry(2, filler(commits, left_bytes)))
+    synced = commits.synced_commits
+    commits.mark_end()
+    assert commits.synced_commits == synced + is_marked
+
+
+def test_mark_may_fill_a_file():
+    commits = begun(MemoryJournalDisk())
+    write(commits, entry(0, filler(commits, RECORD_HEADER_BYTES)))
+    commits.mark_end()
+    assert (len(commits.files.used), commits.files.active.end) == (1, FILE_BYTES)
