@@ -162,7 +162,7 @@ def test_nothing_is_written_behind_an_end_that_may_be_torn():
     assert begun(disk, 2).index.promises == {9: 3}
 
 
-def test_journal_that_was_set_aside_keeps_no_room_for_its_promises():
+def test_journal_set_aside_keeps_no_room_for_its_promises():
     disk = MemoryJournalDisk()
     commits = begun(disk)
     write(commits, promise_record(9, 3, ignore), entry(0))
