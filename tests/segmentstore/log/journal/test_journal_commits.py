@@ -10,13 +10,16 @@ import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
+from headrace.model.container_logs import LedgerChain, LedgerStart
 from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.segmentstore.log.journal.entry_runs import LedgerState
 from headrace.segmentstore.log.journal.journal_commits import JournalCommits
 from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES
 from headrace.segmentstore.log.journal.pending_records import (
     PendingRecord,
+    drop_record,
     ignore,
+    keep_ledgers,
     promise_record,
     truncation_record,
 )
@@ -301,3 +304,111 @@ def test_mark_may_fill_a_file():
     write(commits, entry(0, filler(commits, RECORD_HEADER_BYTES)))
     commits.mark_end()
     assert (len(commits.files.used), commits.files.active.end) == (1, FILE_BYTES)
+
+
+def test_promise_that_is_lower_does_not_count():
+    """The file with the higher one is freed only after that was written again."""
+    disk = MemoryJournalDisk()
+    commits = begun(disk)
+    write(commits, promise_record(9, 5, ignore))
+    write(commits, entry(0, filler(commits)))
+    write(commits, promise_record(9, 3, ignore), entry(1))
+    write(commits, truncation_record(0, 4, 1, ignore))
+    assert [each.sequence for each in commits.files.used] == [2]
+    commits.files.close()
+    assert begun(disk, 1).index.promises == {9: 5}
+
+
+def chained() -> JournalCommits:
+    """The first file has two entries of container 0 and is full; the second one has an entry of container 1."""
+    commits = begun(MemoryJournalDisk())
+    write(commits, entry(0))
+    write(commits, entry(1, filler(commits)))
+    write(commits, entry(0, container=1))
+    commits.space_changed = False
+    return commits
+
+
+def chain(*starts: LedgerStart) -> PendingRecord:
+    return keep_ledgers(0, LedgerChain(starts), ignore)
+
+
+def test_file_without_entries_of_the_chain_is_freed():
+    commits = chained()
+    write(commits, chain(LedgerStart(5, 0)))
+    assert [each.sequence for each in commits.files.used] == [2]
+    assert (commits.oldest_sequence, commits.active_sequence) == (2, 2)
+    assert entries(commits) == []
+
+
+def test_entry_behind_the_end_of_its_ledger_is_not_needed():
+    commits = chained()
+    write(commits, chain(LedgerStart(4, 0), LedgerStart(5, 1)))
+    assert (commits.oldest_sequence, commits.active_sequence) == (1, 2)
+    assert commits.oldest_needed_bytes == {0: RECORD_BYTES}
+    assert commits.space_changed
+
+
+def test_chain_with_all_entries_changes_nothing():
+    commits = chained()
+    write(commits, chain(LedgerStart(4, 0)))
+    assert not commits.space_changed
+
+
+def test_dropped_container_needs_no_file():
+    commits = chained()
+    write(commits, drop_record(0, 4, ignore))
+    assert [each.sequence for each in commits.files.used] == [2]
+    assert entries(commits, 1) == [LedgerState(4, 0, 1, 1)]
+
+
+def lagging() -> JournalCommits:
+    """Container 0 needs one entry of the oldest of four files; of the others little is needed."""
+    commits = begun(MemoryJournalDisk(), copy_from_files=4)
+    write(commits, entry(0))
+    whole = bytes(commits.entry_bytes_max)
+    for number, payload in enumerate([filler(commits), whole, whole, PAYLOAD]):
+        write(commits, entry(number, payload, container=1))
+    write(commits, truncation_record(1, 4, 3, ignore))
+    return commits
+
+
+def test_needed_part_of_the_oldest_file_is_copied_once():
+    commits = lagging()
+    copy = commits.copy_to_begin()
+    assert copy is not None
+    assert commits.copy_to_begin() is None, "one copy at a time"
+    for portion in copy.portions():
+        commits.write_portion(copy, portion)
+    assert [each.sequence for each in commits.files.used] == [1, 2, 3, 4], "it is still being read"
+    commits.end_copy(copy, is_complete=True)
+    assert [each.sequence for each in commits.files.used] == [4]
+    assert (entries(commits), commits.copied_bytes) == ([LedgerState(4, 0, 1, 1)], len(PAYLOAD))
+
+
+def test_file_that_cannot_be_copied_is_kept():
+    commits = lagging()
+    copy = commits.copy_to_begin()
+    assert copy is not None
+    commits.end_copy(copy, is_complete=False)
+    assert [each.sequence for each in commits.files.used] == [1, 2, 3, 4]
+    assert commits.copy_to_begin() is None
+
+
+def test_entry_that_was_truncated_meanwhile_is_not_copied():
+    commits = lagging()
+    copy = commits.copy_to_begin()
+    assert copy is not None
+    portions = list(copy.portions())
+    write(commits, truncation_record(0, 4, 1, ignore))
+    for portion in portions:
+        commits.write_portion(copy, portion)
+    commits.end_copy(copy, is_complete=True)
+    assert (entries(commits), commits.copied_bytes) == ([], 0)
+
+
+@pytest.mark.parametrize("copy_from_files", [4, 5])
+def test_few_files_are_not_copied(copy_from_files: int):
+    commits = lagging()
+    commits._copy_from_files = copy_from_files
+    assert (commits.copy_to_begin() is not None) is (copy_from_files == 4)
