@@ -10,6 +10,7 @@ import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES, RecordKind
+from headrace.model import store_volume
 from headrace.model.container_logs import LedgerChain, LedgerStart
 from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.segmentstore.log.journal.entry_runs import LedgerState
@@ -412,3 +413,28 @@ def test_few_files_are_not_copied(copy_from_files: int):
     commits = lagging()
     commits._copy_from_files = copy_from_files
     assert (commits.copy_to_begin() is not None) is (copy_from_files == 4)
+
+
+def test_promise_without_room_keeps_its_file():
+    """No file is begun only for it: the next one that entries need has room for it."""
+    commits = begun(MemoryJournalDisk())
+    write(commits, promise_record(9, 3, ignore), entry(0))
+    write(commits, entry(1, filler(commits)))
+    write(commits, entry(0, bytes(commits.entry_bytes_max), container=1))
+    write(commits, chain(LedgerStart(5, 0)))
+    assert [each.sequence for each in commits.files.used] == [1, 2]
+    write(commits, entry(1, container=1))
+    commits.recycle()
+    assert [each.sequence for each in commits.files.used] == [2, 3]
+    assert commits.index.promises == {9: 3}
+
+
+def test_space_is_that_of_its_files_and_its_volume():
+    disk = MemoryJournalDisk(capacity_bytes=64 * FILE_BYTES)
+    commits = begun(disk)
+    write(commits, entry(0, bytes(1_000)))
+    space, found = commits.space(), disk.space()
+    assert found.free_bytes < found.total_bytes
+    assert space.log_bytes == commits.files.log_bytes < space.volume_bytes == commits.files.volume_bytes
+    assert space.room_bytes == store_volume.room_bytes(found.total_bytes, found.free_bytes, space.volume_bytes, 1)
+    assert space.file_bytes == FILE_BYTES
