@@ -15,6 +15,7 @@ from headrace.model.container_logs import LedgerChain, LedgerStart
 from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.segmentstore.log.journal.entry_runs import LedgerState
 from headrace.segmentstore.log.journal.journal_commits import JournalCommits
+from headrace.segmentstore.log.journal.journal_files import Pin
 from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES
 from headrace.segmentstore.log.journal.pending_records import (
     PendingRecord,
@@ -385,6 +386,27 @@ def test_needed_part_of_the_oldest_file_is_copied_once():
     commits.end_copy(copy, is_complete=True)
     assert [each.sequence for each in commits.files.used] == [4]
     assert (entries(commits), commits.copied_bytes) == ([LedgerState(4, 0, 1, 1)], len(PAYLOAD))
+
+
+def test_file_that_is_still_read_is_not_copied_again():
+    """The next file is copied when its turn comes."""
+    commits = lagging()
+    reading = Pin([commits.files.used[0]])
+    copy = commits.copy_to_begin()
+    assert copy is not None
+    for portion in copy.portions():
+        commits.write_portion(copy, portion)
+    commits.end_copy(copy, is_complete=True)
+    assert [each.sequence for each in commits.files.used] == [1, 2, 3, 4]
+    assert commits.copy_to_begin() is None
+    del reading
+    write(commits, entry(1))
+    whole = bytes(commits.entry_bytes_max)
+    for number in range(4, 7):
+        write(commits, entry(number, whole, container=1))
+    write(commits, truncation_record(1, 4, 7, ignore))
+    assert [each.sequence for each in commits.files.used] == [4, 5, 6, 7, 8]
+    assert commits.copy_to_begin() is not None
 
 
 def test_file_that_cannot_be_copied_is_kept():
