@@ -268,12 +268,13 @@ def with_a_promise() -> JournalCommits:
     return commits
 
 
+@pytest.mark.parametrize("container", [0, 9])
 @pytest.mark.parametrize(("left_bytes", "files"), [(RECORD_HEADER_BYTES, 2), (RECORD_HEADER_BYTES - 1, 3)])
-def test_entries_leave_room_for_promises_of_older_files(left_bytes: int, files: int):
+def test_entries_leave_room_for_promises_of_older_files(left_bytes: int, files: int, container: int):
     commits = with_a_promise()
-    write(commits, entry(2, filler(commits, left_bytes)))
+    write(commits, entry(2, filler(commits, left_bytes), container))
     assert len(commits.files.used) == files
-    assert entries(commits) == [LedgerState(4, 0, 3, 3)]
+    assert entries(commits, container)[0].next_entry == 3
 
 
 @pytest.mark.parametrize(("container", "files"), [(9, 2), (8, 3)], ids=["of the older file", "new"])
@@ -353,8 +354,10 @@ def test_entry_behind_the_end_of_its_ledger_is_not_needed():
 
 def test_chain_with_all_entries_changes_nothing():
     commits = chained()
+    synced = commits.synced_commits
     write(commits, chain(LedgerStart(4, 0)))
     assert not commits.space_changed
+    assert commits.synced_commits == synced, "nothing is written"
 
 
 def test_dropped_container_needs_no_file():
@@ -460,3 +463,27 @@ def test_space_is_that_of_its_files_and_its_volume():
     assert space.log_bytes == commits.files.log_bytes < space.volume_bytes == commits.files.volume_bytes
     assert space.room_bytes == store_volume.room_bytes(found.total_bytes, found.free_bytes, space.volume_bytes, 1)
     assert space.file_bytes == FILE_BYTES
+
+
+def test_places_in_a_commit_are_those_of_the_next_scan():
+    disk = MemoryJournalDisk()
+    commits = begun(disk)
+    write(commits, *(entry(number, bytes(100 * number)) for number in range(4)), entry(0, container=1))
+    (written,) = commits.files.used
+    commits.files.close()
+    (scanned, _) = begun(disk, 1).files.used
+    assert written.stretches == scanned.stretches
+
+
+def test_chain_frees_no_file_with_a_damaged_entry_of_it():
+    disk = MemoryJournalDisk()
+    commits = begun(disk)
+    write(commits, entry(0))
+    write(commits, entry(1, filler(commits)))
+    write(commits, entry(0, container=1))
+    commits.files.close()
+    disk.damage(FIRST_FILE, FILE_HEADER_BYTES + RECORD_HEADER_BYTES, 1)
+    commits = begun(disk, 1, copies=3)
+    write(commits, chain(LedgerStart(4, 0), LedgerStart(5, 1)))
+    assert commits.files.used[0].name == FIRST_FILE
+    assert entries(commits) == [LedgerState(4, 0, 0, 1)]
