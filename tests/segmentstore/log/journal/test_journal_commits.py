@@ -389,6 +389,8 @@ def test_needed_part_of_the_oldest_file_is_copied_once():
     commits.end_copy(copy, is_complete=True)
     assert [each.sequence for each in commits.files.used] == [4]
     assert (entries(commits), commits.copied_bytes) == ([LedgerState(4, 0, 1, 1)], len(PAYLOAD))
+    places = [piece.log_file for container in (0, 1) for piece in commits.index.pieces(container)]
+    assert places == [commits.files.active] * 2, "nothing is looked for in files that may be used again"
 
 
 def test_file_that_is_still_read_is_not_copied_again():
