@@ -81,8 +81,9 @@ def grant_statements(grants: Iterable[Grant], resources: DeployedResources) -> l
 
 
 TRUST_PARTITION = "trust"
-LEASES_PARTITION = "cluster"
 """The partition of the record with the trusted certification authorities."""
+LEASES_PARTITION = "cluster"
+"""That of the records of stores and containers."""
 TRUST_ACTIONS = ("dynamodb:DeleteItem", "dynamodb:PutItem")
 
 
