@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 from headrace.adapters.token_key_editors import NEXT, move_current
 from headrace.adapters.token_keys import secrets_client
 from headrace.model.errors import ConflictError, IllegalStateError, InvalidRequestError, NotFoundError, UnavailableError
+from headrace.ports.grpc_user_storage import NOT_ALLOWED
 
 NOT_STORED: Final = "users_not_stored"
 """The code of the NotFoundError when there is no file or no secret."""
@@ -155,12 +156,10 @@ class GrpcUserSecret:
                 raise NotFoundError(f"there is no secret {self._secret_id} with users", code=NOT_STORED) from error
             if code == "ResourceExistsException":
                 raise _changed(f"the secret {self._secret_id} with the users") from error
-            kind = (
-                UnavailableError
-                if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500
-                else (IllegalStateError)
-            )
-            raise kind(f"the secret {self._secret_id} with the users cannot be {done}: {code}") from error
+            message = f"the secret {self._secret_id} with the users cannot be {done}: {code}"
+            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+                raise UnavailableError(message) from error
+            raise IllegalStateError(message, code=NOT_ALLOWED if code == "AccessDeniedException" else None) from error
         except BotoCoreError as error:
             raise UnavailableError(
                 f"Secrets Manager does not answer for the secret {self._secret_id}: {type(error).__name__}"

@@ -23,8 +23,8 @@ from typing import Final, Generic, TypeVar
 
 from headrace.bridge.status_codes import UNAUTHENTICATED
 from headrace.codec.grpc_users import NAME_CHARACTERS_MAX, SALT_BYTES, PasswordHash, User, Users, parse_users
-from headrace.model.errors import HeadraceError, NotFoundError, ThrottledError, UnauthorizedError
-from headrace.ports.grpc_user_storage import GrpcUserStorage
+from headrace.model.errors import HeadraceError, IllegalStateError, NotFoundError, ThrottledError, UnauthorizedError
+from headrace.ports.grpc_user_storage import NOT_ALLOWED, GrpcUserStorage
 
 # Counts of failed attempts to authenticate, which slow down guessing.
 
@@ -288,11 +288,14 @@ class UserSource:
     async def start(self) -> None:
         """Read the users, and begin to read them again and again.
 
-        If nothing is stored yet, there are no users, and every call is refused. Raises the other errors of `refresh`.
+        If nothing is stored yet, or access is denied, there are no users, and every call is refused. Raises the other
+        errors of `refresh`.
         """
         try:
             await self._run(self.refresh)
-        except NotFoundError as error:
+        except (NotFoundError, IllegalStateError) as error:
+            if isinstance(error, IllegalStateError) and error.specific_code != NOT_ALLOWED:
+                raise
             _log.warning("event=users_not_read error=%r", error.message)
         self._task = asyncio.create_task(self._refresh_repeatedly())
 

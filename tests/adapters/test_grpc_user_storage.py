@@ -14,7 +14,7 @@ from secrets_in_memory import SECRET, SecretsInMemory
 
 from headrace.adapters.grpc_user_storage import NOT_STORED, GrpcUserFile, GrpcUserSecret
 from headrace.model.errors import ConflictError, HeadraceError, IllegalStateError, NotFoundError, UnavailableError
-from headrace.ports.grpc_user_storage import GrpcUserStorage
+from headrace.ports.grpc_user_storage import NOT_ALLOWED, GrpcUserStorage
 
 ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:users-AbCdEf"
 
@@ -111,8 +111,9 @@ def test_the_first_users_create_the_secret():
 def test_errors_of_secrets_manager_are_classified(code: str, status: int, kind: type[HeadraceError]):
     client, stub = _stubbed()
     stub.add_client_error("get_secret_value", code, http_status_code=status)
-    with stub, pytest.raises(kind, match="users"):
+    with stub, pytest.raises(kind, match="users") as raised:
         GrpcUserSecret("users", client).read()
+    assert (raised.value.specific_code == NOT_ALLOWED) == (code == "AccessDeniedException")
 
 
 def test_a_secret_of_bytes_is_refused():

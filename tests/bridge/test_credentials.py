@@ -30,7 +30,8 @@ from headrace.bridge.credentials import (
 )
 from headrace.bridge.status_codes import UNAUTHENTICATED
 from headrace.codec.grpc_users import PasswordHash, User, Users, users_text
-from headrace.model.errors import CorruptError, ThrottledError, UnauthorizedError, UnavailableError
+from headrace.model.errors import CorruptError, IllegalStateError, ThrottledError, UnauthorizedError, UnavailableError
+from headrace.ports.grpc_user_storage import NOT_ALLOWED
 
 PEER = "ipv4:10.0.0.1:5000"
 ANN = User("ann", PasswordHash.of(b"correct horse", b"0123456789abcdef"))
@@ -266,6 +267,35 @@ async def test_changed_users_are_noticed(tmp_path: Path):
     storage.write(users_text(USERS_ANN))
     await until(USERS_ANN, source)
     source.stop()
+
+
+class _Denied:
+    """Storage that denies access, until there is a text."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self.text = ""
+
+    def read(self) -> str:
+        if not self.text:
+            raise IllegalStateError("the secret cannot be read", code=self.code)
+        return self.text
+
+    def write(self, text: str) -> None:
+        self.text = text
+
+
+async def test_a_bridge_starts_before_its_secret_exists():
+    """Secrets Manager answers AccessDenied then, since the role may read this secret only."""
+    storage = _Denied(NOT_ALLOWED)
+    source = UserSource(storage, refresh_s=0.01)
+    await source.start()
+    assert source.users() == Users({})
+    storage.write(users_text(USERS_ANN))
+    await until(USERS_ANN, source)
+    source.stop()
+    with pytest.raises(IllegalStateError):
+        await UserSource(_Denied("illegal_state")).start()
 
 
 async def test_without_a_file_there_are_no_users_yet(tmp_path: Path, caplog: pytest.LogCaptureFixture):
