@@ -6,6 +6,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 NODE_INSTALLED := node_modules/.installed
+REHEARSAL_INSTALLED := .venv-rehearsal/.installed
+LAMBDA_PYTHON := 3.13
 SPARKS_INSTALLED := $(foreach spark,3.5 4.0 4.1 4.3,.venv-spark-$(spark)/.installed)
 
 # As on Glue 5.1 and on Glue 6.0.
@@ -15,7 +17,7 @@ SPARK_PYTHON_4.1 := 3.13
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test test-compiled check lint types imports generated synth openapi synchronous reference docs costs protocol words bench bench-spark fuzz conformance nightly up lock dist clean
+.PHONY: help setup demo test test-compiled check lint types imports generated synth openapi synchronous reference docs costs protocol words bench bench-spark fuzz conformance rehearse nightly up lock dist clean
 
 help: ## show this list
 	@grep -hE '^[a-z][a-z0-9.%-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -28,6 +30,11 @@ $(INSTALLED): requirements.lock pyproject.toml scripts/setup
 
 .venv-spark-%/.installed: requirements-spark-%.lock pyproject.toml scripts/setup
 	@scripts/setup $(@D) $< $(SPARK_PYTHON_$*)
+	@touch $@
+
+# Functions run with its Python, so it is that of AWS Lambda.
+$(REHEARSAL_INSTALLED): requirements-rehearsal.lock scripts/setup
+	@scripts/setup $(@D) $< $(LAMBDA_PYTHON)
 	@touch $@
 
 $(NODE_INSTALLED): package-lock.json $(INSTALLED)
@@ -51,6 +58,9 @@ test-compiled: $(INSTALLED) ## compile the store's hot path in build/compiled, a
 	PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/build/compiled:$(CURDIR)" $(PYTHON) -m pytest -n 4 --dist loadgroup \
 		--max-worker-restart=0 -m "not nightly" -p no:cacheprovider tests/segmentstore tests/replication tests/codec \
 		tests/simulation/test_runs.py tests/simulation/regressions
+
+rehearse: $(INSTALLED) $(NODE_INSTALLED) $(REHEARSAL_INSTALLED) ## deploy the CDK app into an emulator with IAM, use it, change it, destroy it
+	@$(PYTHON) -m rehearsal
 
 test-spark-%: .venv-spark-%/.installed ## run all of the connector's tests on a Spark, in an environment of its own: 3.5, 4.0, 4.1, 4.3
 	@-.venv-spark-$*/bin/python scripts/fetch_iceberg.py $*
@@ -114,7 +124,7 @@ fuzz: $(INSTALLED) ## search for bytes that break a decoder, kill stores, cut po
 conformance: $(INSTALLED) ## run Pravega's own clients (Java: needs JDK 17 and Maven) against a stack, and update their table
 	@PYTHONPATH=. $(PYTHON) scripts/run_conformance.py; outcome=$$?; $(PYTHON) scripts/generate_conformance_table.py; exit $$outcome
 
-nightly: $(INSTALLED) $(SPARKS_INSTALLED) ## simulate logs and whole stores, random programs, lose real stores, kill Spark, other Sparks and Pravega's clients
+nightly: $(INSTALLED) $(NODE_INSTALLED) $(REHEARSAL_INSTALLED) $(SPARKS_INSTALLED) ## simulate logs and whole stores, random programs, lose real stores, kill Spark, other Sparks, Pravega's clients, a deployment
 	@$(PYTHON) scripts/run_nightly.py
 
 protocol: $(INSTALLED) ## generate the bridge's messages from its protocol file
@@ -127,6 +137,8 @@ lock: ## resolve the dependencies again
 	@for spark in 3.5 4.0 4.1 4.3; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade \
 		--quiet --extra local --extra spark --extra aws-auth --group spark-$${spark/./-} pyproject.toml \
 		--custom-compile-command "make lock" -o requirements-spark-$$spark.lock || exit; done
+	@$(VENV)/bin/uv pip compile --universal --python-version $(LAMBDA_PYTHON) --generate-hashes --upgrade --quiet \
+		--group pyproject.toml:rehearsal --custom-compile-command "make lock" -o requirements-rehearsal.lock
 
 dist: $(NODE_INSTALLED) ## build the wheel in dist/
 	@rm -rf dist && $(VENV)/bin/uv build --wheel --quiet --out-dir dist

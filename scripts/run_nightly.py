@@ -109,6 +109,7 @@ STEPS: Final = (
     Step("conformance", (*_MAKE, "conformance"), reported_lines=10),
     Step("secure-clients", (*_SECURE, *_PYTHON, "pytest", "-m", "not nightly", *_SHARED_STACKS, *_HANDSHAKES)),
     Step("secure-conformance", (*_SECURE, sys.executable, "scripts/run_conformance.py", *_JAVA), reported_lines=10),
+    Step("rehearsal", (*_MAKE, "rehearse"), reported_lines=REPORTED_LINES_MAX),
 )
 
 

@@ -1,0 +1,1 @@
+"""The rehearsed deployment: the CDK app is deployed into an emulator of AWS, used, changed and destroyed."""

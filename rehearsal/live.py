@@ -1,0 +1,185 @@
+"""Uses the deployed system as IAM users: `python -m rehearsal.live NAME`. Exits with 1 at the first check that fails.
+
+NAME is a part of the names of scope and stream, so that a deployment can be used several times.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from headrace.client import Headrace, TableConfiguration
+from headrace.model.errors import HeadraceError, UnauthorizedError
+from rehearsal.callers import api_url, caller
+from rehearsal.checks import reading_problems
+
+EVENTS: Final = 5_000
+KEYS: Final = 97
+FIRST_CALL_PATIENCE_S: Final = 120
+PATIENCE_S: Final = 180
+COMMITTED: Final = b"committed"
+STREAM: Final = "orders"
+
+
+class CheckFailedError(RuntimeError):
+    """The system did not do what it must."""
+
+
+class LiveUse:
+    """The steps in their order. Each prints what it has seen."""
+
+    def __init__(self, name: str) -> None:
+        self.scope = f"shop-{name}"
+        self._started_s = time.monotonic()
+
+    def say(self, text: str) -> None:
+        print(f"{time.monotonic() - self._started_s:6.1f} s  {text}", flush=True)
+
+    def run(self) -> None:
+        self._create()
+        self._write()
+        self._read_all()
+        self._read_with_spark()
+        self._refuse()
+        self._await_watermark()
+        self._use_table()
+        self._end()
+
+    def _create(self) -> None:
+        with caller("manager") as headrace:
+            admin = headrace.admin
+            admin.create_scope(self.scope)
+            admin.create_stream(self.scope, STREAM)
+            stores = admin.cluster.get().stores
+            serving = [each.store_id for each in stores if each.state == "SERVING"]
+            self.say(f"scope and stream created; {len(serving)} stores serve")
+
+    def _write(self) -> None:
+        with caller("writer") as headrace:
+            write_numbers(headrace, self.scope, 0, EVENTS)
+        with caller("manager") as headrace:
+            active = [each.segment_id for each in headrace.admin.segments(self.scope, STREAM)]
+            ranges = [(part / 4, (part + 1) / 4) for part in range(4)]
+            headrace.admin.scale_stream(self.scope, STREAM, seal=active, ranges=ranges)
+        with caller("writer") as headrace:
+            write_numbers(headrace, self.scope, EVENTS, 2 * EVENTS)
+            with headrace.transactional_writer(self.scope, STREAM) as writer:
+                with writer.begin() as transaction:
+                    transaction.write(COMMITTED, routing_key="k")
+                    transaction.flush()
+                aborted = writer.begin()
+                aborted.write(b"aborted", routing_key="k")
+                aborted.flush()
+                aborted.abort()
+        self.say(f"{2 * EVENTS} events written, 4 segments in between, a transaction committed and one aborted")
+
+    def _read_all(self) -> None:
+        with caller("reader") as headrace:
+            deadline = time.monotonic() + PATIENCE_S
+            while COMMITTED not in (events := read_events(headrace, self.scope)) and time.monotonic() < deadline:
+                time.sleep(1)
+        numbers = [int(each) for each in events if each.isdigit()]
+        others = [each for each in events if not each.isdigit()]
+        problems = reading_problems(2 * EVENTS, numbers, KEYS)
+        if problems or others != [COMMITTED]:
+            raise CheckFailedError(f"read: {'; '.join(problems) or others}")
+        self.say(
+            f"{len(events)} events read, each once and in the order of its key; nothing of the aborted transaction"
+        )
+
+    def _read_with_spark(self) -> None:
+        command = [sys.executable, "-m", "rehearsal.spark_read", api_url(), self.scope, STREAM]
+        with caller("reader"):  # Spark reads the credentials from the variables, as a job does
+            finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        if finished.returncode != 0 or finished.stdout.split()[-2:] != [str(2 * EVENTS + 1)] * 2:
+            raise CheckFailedError(f"Spark: {finished.stdout[-500:]} {finished.stderr[-2_000:]}")
+        self.say(f"{2 * EVENTS + 1} events read by a batch of Spark, all different")
+
+    def _refuse(self) -> None:
+        with caller("reader") as headrace:
+            admin = headrace.admin
+            self._must_fail("a reader creates a scope", lambda: admin.create_scope("forbidden"))
+            self._must_fail("a reader writes", lambda: write_numbers(headrace, self.scope, 0, 1))
+        with caller("writer") as headrace:
+            admin = headrace.admin
+            self._must_fail("a writer deletes a stream", lambda: admin.delete_stream(self.scope, STREAM))
+            self._must_fail("a writer changes the number of copies", lambda: admin.cluster.set_copies(1))
+
+    def _must_fail(self, what: str, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except UnauthorizedError:
+            self.say(f"refused as it must be: {what}")
+        else:
+            raise CheckFailedError(f"{what}, and is not refused")
+
+    def _await_watermark(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        with caller("writer") as headrace, headrace.writer(self.scope, STREAM) as writer:
+            while headrace.admin.watermarks.newest(self.scope, STREAM).watermark is None:
+                if time.monotonic() > deadline:
+                    raise CheckFailedError(f"no tick has written a watermark within {PATIENCE_S} s")
+                writer.write(b"later", routing_key="0")
+                writer.flush()
+                writer.note_time(int(time.time() * 1000))
+                time.sleep(1)
+        self.say("a tick has written a watermark")
+
+    def _use_table(self) -> None:
+        with caller("manager") as headrace:
+            headrace.admin.tables.create(self.scope, "stock", TableConfiguration(2, 8, 0))
+        with caller("writer") as headrace, headrace.key_value_table(self.scope, "stock") as table:
+            version = table.put(b"article1", b"17")
+            table.replace(b"article1", b"16", version)
+            entry = table.get(b"article1")
+            if entry is None or entry.value != b"16":
+                raise CheckFailedError(f"the table has {entry}")
+        with caller("manager") as headrace:
+            headrace.admin.tables.delete(self.scope, "stock")
+        self.say("table created, written, read and deleted")
+
+    def _end(self) -> None:
+        with caller("manager") as headrace:
+            admin = headrace.admin
+            admin.truncate_stream(self.scope, STREAM, admin.stream_cut(self.scope, STREAM, at="latest"))
+            if left := read_events(headrace, self.scope):
+                raise CheckFailedError(f"{len(left)} events are there after the truncation")
+            admin.seal_stream(self.scope, STREAM)
+            admin.delete_stream(self.scope, STREAM)
+            admin.delete_scope(self.scope)
+            self.say("truncated, sealed and deleted")
+        with caller("operator") as headrace:
+            if letters := headrace.admin.dead_letters.page().letters:
+                raise CheckFailedError(f"dead letters: {letters}")
+            logs = headrace.admin.cluster.logs().logs
+            self.say(f"no dead letters; copies of logs: {sorted({each.copies or 0 for each in logs})}")
+
+
+def write_numbers(headrace: Headrace, scope: str, first: int, end: int) -> None:
+    """Write the numbers from `first` to `end` - 1, number n with the key n % KEYS."""
+    with headrace.writer(scope, STREAM) as writer:
+        writer.write_batch(
+            [b"%d" % each for each in range(first, end)], [str(each % KEYS) for each in range(first, end)]
+        )
+        writer.flush()
+
+
+def read_events(headrace: Headrace, scope: str) -> list[bytes]:
+    """All events from the head to the tail as it is now."""
+    events: list[bytes] = []
+    end = headrace.admin.stream_cut(scope, STREAM, at="latest")
+    with headrace.reader(scope, STREAM, start="earliest", end=end) as reader:
+        while (batch := reader.read_batch()) is not None:
+            events += batch.events
+    return events
+
+
+if __name__ == "__main__":
+    try:
+        LiveUse(sys.argv[1]).run()
+    except (CheckFailedError, HeadraceError) as error:
+        print(f"FAILED: {error!r}", flush=True)
+        sys.exit(1)
