@@ -41,13 +41,11 @@ class Update:
     stops_stores: bool = False
 
 
+_SECURED: Final = {"tokens": "required", "tls": "permissive", "grpc_bridge": "true"}
 UPDATES: Final = (
-    Update("tokens", {"tokens": "required"}),
-    Update("tls-permissive", {"tokens": "required", "tls": "permissive", "grpc_bridge": "true"}),
-    Update("tls-required", {"tokens": "required", "tls": "required", "grpc_bridge": "true"}),
-    Update(
-        "one-copy", {"tokens": "required", "tls": "required", "grpc_bridge": "true", "copies": "1"}, stops_stores=True
-    ),
+    Update("secured", _SECURED),
+    Update("tls-required", _SECURED | {"tls": "required"}),
+    Update("one-copy", _SECURED | {"tls": "required", "copies": "1"}, stops_stores=True),
 )
 
 

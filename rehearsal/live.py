@@ -50,12 +50,11 @@ class LiveUse:
 
     def _create(self) -> None:
         with caller("manager") as headrace:
-            admin = headrace.admin
-            admin.create_scope(self.scope)
-            admin.create_stream(self.scope, STREAM)
-            stores = admin.cluster.get().stores
-            serving = [each.store_id for each in stores if each.state == "SERVING"]
-            self.say(f"scope and stream created; {len(serving)} stores serve")
+            headrace.admin.create_scope(self.scope)
+            headrace.admin.create_stream(self.scope, STREAM)
+        with caller("operator") as headrace:
+            serving = [each for each in headrace.admin.cluster.get().stores if each.state == "SERVING"]
+        self.say(f"scope and stream created; {len(serving)} stores serve")
 
     def _write(self) -> None:
         with caller("writer") as headrace:
