@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rehearsal import callers, checks, emulator, fargate, leftovers, processes, traffic
+from rehearsal import callers, checks, emulator, fargate, leftovers, live, processes, traffic
 from rehearsal.cloud import Cloud, post
 from rehearsal.paths import ASSEMBLIES, CDK, LOGS, SCRATCH
 from rehearsal.report import Phase, Report
@@ -64,7 +64,7 @@ class Rehearsal:
         self._cloud: Cloud
 
     def run(self, updates: Sequence[Update]) -> None:
-        """All phases. Raises at the first check that fails; the report has it."""
+        """All phases; the report has what failed. Raises if a phase fails that later ones need."""
         with self._report.phase("scratch folder") as phase:
             self._clear_scratch(phase)
         with self._report.phase("synthesis") as phase:
@@ -76,20 +76,20 @@ class Rehearsal:
             phase.seen.append("IAM is enforced, and requests are only accepted with TLS")
         with self._report.phase("first deployment") as phase:
             self._deploy("first", phase)
-        with self._report.phase("live use") as phase:
-            self._use("first", phase)
-        with self._report.phase("difference to the deployment") as phase:
+        with self._report.phase("live use", is_needed=False) as phase:
+            self._use("first", [], phase)
+        with self._report.phase("difference to the deployment", is_needed=False) as phase:
             self._cdk("diff", "diff", "--all", "--fail", "--app", self._assembly("first"))
             phase.seen.append("`cdk diff --all` is empty")
-        with self._report.phase("second deployment without changes") as phase:
+        with self._report.phase("second deployment without changes", is_needed=False) as phase:
             self._deploy_again("first", phase)
         for update in updates:
-            with self._report.phase(f"update: {update.name}") as phase:
+            with self._report.phase(f"update: {update.name}", is_needed=False) as phase:
                 self._update(update, phase)
         if updates:
-            with self._report.phase("live use after the updates") as phase:
-                self._use("after", phase)
-        with self._report.phase("logs of functions, stores and bridge") as phase:
+            with self._report.phase("live use after the updates", is_needed=False) as phase:
+                self._use("after", [live.TOKENS], phase)
+        with self._report.phase("logs of functions, stores and bridge", is_needed=False) as phase:
             self._check_logs(phase)
         with self._report.phase("deletion") as phase:
             self._destroy(updates[-1].name if updates else "first", before, phase)
@@ -164,8 +164,8 @@ class Rehearsal:
             for each in tasks
         )
 
-    def _use(self, name: str, phase: Phase) -> None:
-        command = [sys.executable, "-m", "rehearsal.live", name]
+    def _use(self, name: str, options: Sequence[str], phase: Phase) -> None:
+        command = [sys.executable, "-m", "rehearsal.live", name, *options]
         try:
             processes.run(f"live-{name}", command, self._endpoint.variables())
         finally:
@@ -198,7 +198,11 @@ class Rehearsal:
             if program.poll() is not None or time.monotonic() > deadline:
                 raise CheckFailedError(f"the writer does not start: {processes.log_end(f'traffic-{name}')}")
             time.sleep(POLL_S)
-        yield
+        try:
+            yield
+        except BaseException:
+            program.kill()
+            raise
         program.terminate()
         if program.wait(TRAFFIC_END_S) != 0:
             raise CheckFailedError(f"writer and reader: {processes.log_end(f'traffic-{name}')}")

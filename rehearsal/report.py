@@ -30,8 +30,8 @@ class Report:
         return any(phase.failure is not None for phase in self.phases)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[Phase]:
-        """Time a phase. An error that leaves it is its failure, and goes on to the caller."""
+    def phase(self, name: str, *, is_needed: bool = True) -> Iterator[Phase]:
+        """Time a phase. An error that leaves it is its failure, and ends the run if later phases need this one."""
         print(f"rehearsal: {name}", flush=True)
         phase = Phase(name)
         self.phases.append(phase)
@@ -40,7 +40,8 @@ class Report:
             yield phase
         except BaseException as error:
             phase.failure = str(error) or type(error).__name__
-            raise
+            if is_needed or not isinstance(error, Exception):
+                raise
         finally:
             phase.seconds = time.monotonic() - started_s
             outcome = "passed" if phase.failure is None else f"FAILED: {phase.failure.splitlines()[0]}"

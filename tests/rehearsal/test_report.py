@@ -29,6 +29,13 @@ def test_a_failure_is_reported_and_goes_on():
 
 def test_an_interruption_is_a_failure():
     report = Report("c78b1205", "2026-11-30 01:00")
-    with pytest.raises(KeyboardInterrupt), report.phase("deletion"):
+    with pytest.raises(KeyboardInterrupt), report.phase("deletion", is_needed=False):
         raise KeyboardInterrupt
+    assert report.has_failed
+
+
+def test_a_failure_that_no_later_phase_needs_ends_no_run():
+    report = Report("c78b1205", "2026-11-30 01:00")
+    with report.phase("live use", is_needed=False):
+        raise RuntimeError("an event is lost")
     assert report.has_failed
