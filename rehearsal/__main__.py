@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     # The same for all ways in which a run is ended from outside: the cleaning up below runs.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     with _alone():
         report = Report(revision(), f"{datetime.now(UTC):%Y-%m-%d %H:%M}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,13 +17,19 @@ from typing import Any, Final
 
 from rehearsal import callers, checks, emulator, fargate, leftovers, live, processes, traffic
 from rehearsal.cloud import Cloud, post
-from rehearsal.paths import ASSEMBLIES, CDK, LOGS, SCRATCH
+from rehearsal.paths import ASSEMBLIES, CDK, LOGS, ROOT, SCRATCH
 from rehearsal.report import Phase, Report
 
 SETTINGS: Final = {"keep_data": "false"}
 """Of all deployments: the deletion must leave nothing."""
 BOOTSTRAP_TARGET: Final = f"aws://{emulator.ACCOUNT}/{emulator.REGION}"
 KEPT_ON_START: Final = ("lock", "assemblies")
+MADE_FROM: Final = "made-from.txt"
+SOURCES: Final = (
+    *("headrace", "functions", "segmentstore_fargate", "glue_jobs", "infra", "rehearsal/synthesize.py"),
+    *("cdk.json", "pyproject.toml", "requirements.lock"),
+)
+"""What an assembly is made from."""
 POLL_S: Final = 0.5
 TRAFFIC_START_S: Final = 180
 TRAFFIC_END_S: Final = 600
@@ -51,6 +58,19 @@ UPDATES: Final = (
 
 class CheckFailedError(RuntimeError):
     """A check of the rehearsal failed."""
+
+
+def sources_digest(settings: Sequence[str], root: Path = ROOT) -> str:
+    """A digest of the sources of the app and of its settings."""
+    digest = hashlib.sha256(repr(list(settings)).encode())
+    for source in (root / name for name in SOURCES):
+        files = [source] if source.is_file() else sorted(each for each in source.rglob("*") if each.is_file())
+        for file in files:
+            if "__pycache__" not in file.parts:
+                content = file.read_bytes()
+                digest.update(f"\0{file.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+                digest.update(content)
+    return digest.hexdigest()
 
 
 class Rehearsal:
@@ -105,9 +125,16 @@ class Rehearsal:
         return str(ASSEMBLIES / name)
 
     def _synthesize(self, name: str, settings: Mapping[str, str], phase: Phase) -> None:
-        """Bundles that have been built before are taken from other assemblies: their names say what they hold."""
+        """Bundles that have been built before are taken from other assemblies: their names say what they hold.
+
+        An assembly of the same sources and settings is not made again.
+        """
         folder = ASSEMBLIES / name
         given = [f"{key}={value}" for key, value in settings.items()]
+        phase.seen.append(f"{name}: `{' '.join(given)}`")
+        made_from = sources_digest(given)
+        if (folder / MADE_FROM).exists() and (folder / MADE_FROM).read_text() == made_from:
+            return
         bundles = {each.name: each for each in sorted(ASSEMBLIES.glob("*/asset.*")) if (each / "functions").is_dir()}
         draft = ASSEMBLIES / "draft"
         shutil.rmtree(draft, ignore_errors=True)
@@ -121,8 +148,8 @@ class Rehearsal:
             emulator.inherited({**os.environ, "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1"}),
         )
         shutil.rmtree(folder, ignore_errors=True)
+        (draft / MADE_FROM).write_text(made_from)
         draft.rename(folder)
-        phase.seen.append(f"{name}: `{' '.join(given)}`")
 
     def _bootstrap(self) -> leftovers.Inventory:
         self._emulator, self._endpoint = emulator.start()

@@ -227,7 +227,10 @@ def test_details_of_containers_are_in_the_form_of_the_api():
         "secrets": [{"ValueFrom": "arn"}],
         "name": "c",
     }
-    create = lambda *_: ("arn:task-definition/store:1", {})  # noqa: E731
+
+    def create(*_: Any) -> tuple[str, dict[str, str]]:
+        return "arn:task-definition/store:1", {}
+
     emulator = with_types(AWS__ECS__TaskDefinition={"create": create})
     emulator.modules[PROVISIONERS]._ecs_task_def_create = create
     emulator.modules["services.ecs"] = SimpleNamespace(_task_defs={"store:1": {"containerDefinitions": [container]}})
