@@ -11,6 +11,8 @@ from typing import Final
 from headrace.client import Headrace, connect
 from rehearsal.paths import SCRATCH
 
+RETRY_S: Final = 300.0
+"""First calls take long on a busy machine: the emulator unpacks the bundle for each function."""
 CALLERS: Final = SCRATCH / "callers.json"
 
 
@@ -35,5 +37,5 @@ def variables_of(user: str) -> dict[str, str]:
 def caller(user: str) -> Iterator[Headrace]:
     """A client with the credentials of a user. They are read when the client is made."""
     os.environ.update(variables_of(user))
-    with connect(api_url(), auth="aws-iam") as headrace:
+    with connect(api_url(), auth="aws-iam", retry_s=RETRY_S) as headrace:
         yield headrace

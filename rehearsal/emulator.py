@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -23,6 +24,8 @@ ACCOUNT: Final = "000000000000"
 REGION: Final = "us-east-1"
 ADMINISTRATOR: Final = "test"
 """Key and secret of the account's administrator, as MiniStack has them."""
+FUNCTION_PYTHON: Final = "3.13"
+"""What functions run with on AWS. Their bundles have wheels for it."""
 START_TIMEOUT_S: Final = 120.0
 POLL_S: Final = 0.2
 OWN_TRUST: Final = ("AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
@@ -79,6 +82,12 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "PATH": tools, "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
 
 
+def python_version(configuration: str) -> str:
+    """The minor version of an environment's Python, such as 3.13, from its pyvenv.cfg; empty if it does not say."""
+    match = re.search(r"^version(?:_info)? *= *(\d+\.\d+)", configuration, re.MULTILINE)
+    return match[1] if match else ""
+
+
 def free_port() -> int:
     """A port of loopback that no process has now."""
     with socket.socket() as probe:
@@ -95,6 +104,9 @@ def start() -> tuple[subprocess.Popen[bytes], Endpoint]:
     """
     if not EMULATOR_PYTHON.exists():
         raise EmulatorMissingError(f"{EMULATOR_PYTHON.relative_to(ROOT)} is missing: run `make rehearse`")
+    version = python_version((EMULATOR_PYTHON.parents[1] / "pyvenv.cfg").read_text())
+    if version != FUNCTION_PYTHON:
+        raise EmulatorMissingError(f"functions need Python {FUNCTION_PYTHON}, the emulator has {version}: install it")
     for folder in (HOME, TEMPORARY, SETTLED):
         folder.mkdir(parents=True, exist_ok=True)
     endpoint = Endpoint(free_port(), TEMPORARY / "ministack-tls" / "server.crt")

@@ -20,7 +20,6 @@ from rehearsal.checks import reading_problems
 TOKENS: Final = "tokens"
 EVENTS: Final = 5_000
 KEYS: Final = 97
-FIRST_CALL_PATIENCE_S: Final = 120
 PATIENCE_S: Final = 180
 COMMITTED: Final = b"committed"
 STREAM: Final = "orders"

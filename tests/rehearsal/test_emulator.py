@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rehearsal.emulator import Endpoint, free_port, inherited
+from infra.packaging import lambda_bundle
+from rehearsal.emulator import FUNCTION_PYTHON, Endpoint, free_port, inherited, python_version
 
 
 def test_certificates_and_credentials_are_not_inherited():
@@ -36,3 +37,10 @@ def test_programs_trust_the_emulator_and_have_its_credentials():
 
 def test_the_system_chooses_ports():
     assert free_port() > 0
+
+
+def test_the_emulator_has_the_python_of_functions():
+    assert FUNCTION_PYTHON == lambda_bundle.PYTHON_VERSION
+    assert python_version("home = /usr/bin\nversion_info = 3.13.0\n") == "3.13"
+    assert python_version("version = 3.11.7\n") == "3.11"
+    assert python_version("home = /usr/bin\n") == ""
