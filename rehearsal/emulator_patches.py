@@ -7,11 +7,16 @@ EmulatorChangedError, since an emulator that lacks a patch would refuse what AWS
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import sys
+import tempfile
+import threading
 import time
+import types
 import uuid
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -133,6 +138,37 @@ def run_functions_without_packages(emulator: Emulator) -> None:
         return detect_runtime_binary
 
     emulator.replace("core.lambda_runtime", "_detect_runtime_binary", change)
+
+
+class SharedZip(zipfile.ZipFile):
+    """A zip file that is unpacked once for all that want its contents: they get links to them."""
+
+    lock = threading.Lock()
+
+    def extractall(self, path: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Fill `path` with links. All parameters but `path` are ignored."""
+        content = Path(str(self.filename)).read_bytes()
+        shared = Path(tempfile.gettempdir()) / "bundles" / hashlib.sha256(content).hexdigest()
+        with self.lock:
+            if not shared.exists():
+                draft = shared.with_suffix(".draft")
+                super().extractall(draft)
+                draft.rename(shared)
+        for entry in shared.iterdir():
+            (Path(path) / entry.name).symlink_to(entry)
+
+
+def unpack_bundles_once(emulator: Emulator) -> None:
+    """MiniStack unpacks a bundle for each process of a function, and removes its files in its event loop, so that it
+    answers no request for minutes on a slow disk.
+    """
+
+    def change(original: types.ModuleType) -> types.ModuleType:
+        changed = types.ModuleType("zipfile")
+        vars(changed).update(vars(original) | {"ZipFile": SharedZip})
+        return changed
+
+    emulator.replace("core.lambda_runtime", "zipfile", change)
 
 
 def _note_down(store: Callable[[], dict[str, Any]], prefix: str, record: Callable[[str, Any], dict[str, Any]]) -> Any:
@@ -409,6 +445,7 @@ PATCHES: Final[tuple[Callable[[Emulator], None], ...]] = (
     authorize_batches_as_single_calls,
     authorize_protection_on_tasks,
     run_functions_without_packages,
+    unpack_bundles_once,
     add_nat_gateways_and_flow_logs,
     add_elastic_addresses,
     add_rules_of_security_groups,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,6 +103,21 @@ def test_functions_have_no_packages_of_the_emulator():
     binary, script = module._detect_runtime_binary("python3.13")
     assert (binary != "venv/python", script) == (True, "script")
     assert module._detect_runtime_binary("nodejs24.x")[0] == "venv/python"
+
+
+def test_a_bundle_is_unpacked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    module = SimpleNamespace(zipfile=zipfile)
+    patches.unpack_bundles_once(FakeEmulator(core__lambda_runtime=module))
+    with zipfile.ZipFile(tmp_path / "code.zip", "w") as bundle:
+        bundle.writestr("functions/handler.py", "pass")
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        with module.zipfile.ZipFile(tmp_path / "code.zip") as bundle:
+            bundle.extractall(tmp_path / name)
+    sources = [(tmp_path / name / "functions" / "handler.py").resolve() for name in ("first", "second")]
+    assert sources[0] == sources[1]
+    assert sources[0].read_text() == "pass"
 
 
 def test_a_nat_gateway_exists_until_it_is_deleted():
