@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 NOT_ALLOWED: Final = "users_not_allowed"
-"""The code of the IllegalStateError when access is denied. Secrets Manager denies a role that may read one secret only also
-when this secret does not exist."""
+"""The code of the IllegalStateError when access is denied. Secrets Manager denies it to a role that may read one secret
+only, also when this secret does not exist."""
 
 
 class GrpcUserStorage(Protocol):
