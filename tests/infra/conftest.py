@@ -29,9 +29,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def default_assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The app as deployed without any choice."""
+    return synthesize(project, tmp_path_factory.mktemp("cdk.default.out"))
+
+
+@pytest.fixture(scope="session")
 def assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The app as deployed without any choice. `make check` lets cdk-nag judge it, which takes most of a synth."""
-    return synthesize(project, tmp_path_factory.mktemp("cdk.out"))
+    """The app without TLS and tokens, and with no other choice. `make check` lets cdk-nag judge the default."""
+    return synthesize(project, tmp_path_factory.mktemp("cdk.out"), tls="off", tokens="off")
 
 
 @pytest.fixture(scope="session")

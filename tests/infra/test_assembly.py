@@ -30,12 +30,14 @@ STACKS = {
     "HeadraceObservability",
     "HeadraceDashboard",
 }
+SECURE_STACKS = {"HeadraceCertificates", "HeadraceTokenKeys"}
 DATA_STACKS = {"HeadraceMetadata", "HeadraceChunks", "HeadraceAuditLog"}
 RESOURCES_PER_STACK_MAX = 500
 
 
-def test_the_stacks(assembly: Assembly):
+def test_the_stacks(assembly: Assembly, default_assembly: Assembly):
     assert set(assembly.templates) == STACKS
+    assert set(default_assembly.templates) == STACKS | SECURE_STACKS
 
 
 def test_cdk_nag_found_nothing_that_is_not_explained(smallest_assembly: Assembly):

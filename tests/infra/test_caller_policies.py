@@ -9,7 +9,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from iam_policies import allows
@@ -18,7 +18,7 @@ from syntax_trees import syntax_tree
 from headrace import client
 from headrace.client import StreamCut
 from headrace.client.administration.admin import AsyncAdmin
-from headrace.client.http_api import HttpApi
+from headrace.client.lazy_imports import lazy_part
 from headrace.local.http_gateway import match_route
 from headrace.topology import ROUTES
 from headrace.topology.caller_access import (
@@ -36,11 +36,7 @@ from headrace.topology.kinds import Access, Route
 
 LIBRARY = Path(client.__file__).parents[1]
 ADMIN_NAMES = {"admin", "_admin"}
-GROUPS = {
-    name
-    for name, value in vars(AsyncAdmin(cast(HttpApi, None))).items()
-    if type(value).__module__.startswith("headrace.client")
-}
+GROUPS = {name for name, value in vars(AsyncAdmin).items() if isinstance(value, lazy_part)}
 ARGUMENTS = {
     "scope": "s",
     "stream": "t",
@@ -104,6 +100,7 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.request_of: tuple[str, str] | None = None
+        self.network_query = None
 
     async def request(self, method: str, path: str, **_: Any) -> dict[str, Any]:
         self.request_of = (method, path)

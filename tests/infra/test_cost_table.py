@@ -20,26 +20,26 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 PAGE = Path(ROOT) / "docs" / "operating" / "deploy.md"
 
 
-def test_the_bill_counts_stores_and_network(assembly: Assembly):
-    tasks = assembly.resources("AWS::ECS::Service")
+def test_the_bill_counts_stores_and_network(default_assembly: Assembly):
+    tasks = default_assembly.resources("AWS::ECS::Service")
     assert len(tasks) == SEGMENT_STORES.stores == bill.ZONES * SEGMENT_STORES.stores_per_zone
     endpoints = [
         len(each.properties["SubnetIds"])
-        for each in assembly.resources("AWS::EC2::VPCEndpoint")
+        for each in default_assembly.resources("AWS::EC2::VPCEndpoint")
         if each.properties["VpcEndpointType"] == "Interface"
     ]
     assert endpoints == [bill.ZONES] * bill.ENDPOINTS
-    assert len(assembly.resources("AWS::EC2::NatGateway")) == 1
-    assert len(assembly.resources("AWS::Lambda::EventSourceMapping")) == bill.EVENT_SOURCE_MAPPINGS
+    assert len(default_assembly.resources("AWS::EC2::NatGateway")) == 1
+    assert len(default_assembly.resources("AWS::Lambda::EventSourceMapping")) == bill.EVENT_SOURCE_MAPPINGS
 
 
-def test_the_bill_counts_alarms_and_metrics(assembly: Assembly):
-    alarms = assembly.resources("AWS::CloudWatch::Alarm")
+def test_the_bill_counts_alarms_and_metrics(default_assembly: Assembly):
+    alarms = default_assembly.resources("AWS::CloudWatch::Alarm")
     metrics = [metric for alarm in alarms for metric in _metrics(alarm.properties)]
     own = {
         (each["MetricName"], json.dumps(each.get("Dimensions"))) for each in metrics if each["Namespace"] == NAMESPACE
     }
-    dashboards = assembly.resources("AWS::CloudWatch::Dashboard")
+    dashboards = default_assembly.resources("AWS::CloudWatch::Dashboard")
     assert (len(alarms), len(metrics)) == (bill.ALARMS, bill.ALARM_METRICS)
     assert (len(own), len(dashboards)) == (bill.OWN_METRICS, bill.DASHBOARDS)
 

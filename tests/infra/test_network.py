@@ -67,7 +67,7 @@ from infra.settings import Settings
 from infra.stacks.network import NetworkStack
 found = []
 for settings in (
-    Settings(), Settings(copies=1), Settings(tokens=True), Settings(store_cpu=2, stores_per_zone=2, containers=12),
+    Settings(), Settings(copies=1), Settings(tokens=False), Settings(store_cpu=2, stores_per_zone=2, containers=12),
     Settings(spark_job=False),
 ):
     app = cdk.App(outdir=f"{sys.argv[1]}/{len(found)}")

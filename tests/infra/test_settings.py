@@ -50,15 +50,16 @@ def test_choices_are_read():
     assert Settings(zones=("us-gov-west-1a",)).zone_count == 1
 
 
-def test_tokens_are_an_opt_in():
-    assert Settings.from_context(_context(tokens="required")) == Settings(tokens=True)
-    assert Settings.from_context(_context(tokens="off")) == Settings()
-    assert Settings().effective_grants(["token-keys:read", "metadata:read"]) == ("metadata:read",)
-    assert Settings(tokens=True).effective_grants(["token-keys:read"]) == ("token-keys:read",)
+def test_tokens_are_demanded_by_default():
+    assert Settings.from_context(_context(tokens="required")) == Settings.from_context(_context()) == Settings()
+    assert Settings.from_context(_context(tokens="off")) == Settings(tokens=False)
+    assert Settings(tokens=False).effective_grants(["token-keys:read", "metadata:read"]) == ("metadata:read",)
+    assert Settings().effective_grants(["token-keys:read"]) == ("token-keys:read",)
 
 
-def test_tls_is_an_opt_in():
-    assert not Settings().has_certificates
+def test_tls_is_demanded_by_default():
+    assert Settings.from_context(_context()).tls == "required"
+    assert not Settings(tls="off").has_certificates
     settings = Settings.from_context(_context(tls="permissive", ca_keys="1, 2", grpc_bridge="true"))
     assert settings == Settings(tls="permissive", ca_keys=(1, 2), grpc_bridge=True)
     assert settings.certificate_labels == ("store-0", "store-1", "store-2", "controller")
@@ -178,6 +179,7 @@ def test_sizes_of_a_deployment_reach_its_functions():
         "HEADRACE_CONTAINER_COUNT": "32",
         "HEADRACE_BUCKET_COUNT": "16",
         "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S": str(72 * 3600),
+        "HEADRACE_TOKENS": "required",
     }
     ticks = topology.function("ticks")
     assert settings.queue_concurrency(topology.TICKS_QUEUE) == settings.reserved_concurrency(ticks) == 48
@@ -197,7 +199,7 @@ def test_sizes_of_a_deployment_reach_its_functions():
         ({"ca_keys": ""}, "ca_keys"),
         ({"kms_key": "true"}, "kms_key: 'true' must be create or the ARN of a key"),
         ({"kms_key": "arn:aws:kms:eu-west-1:111122223333:alias/headrace"}, "kms_key"),
-        ({"grpc_bridge": "true"}, "grpc_bridge: .* needs tls"),
+        ({"grpc_bridge": "true", "tls": "off"}, "grpc_bridge: .* needs tls"),
         ({"containers": "0"}, "containers"),
         ({"containers": "2"}, "containers: 2 are too few for 3 processes"),
         ({"store_cpu": "4", "store_memory": "16", "containers": "8"}, "containers: 8 are too few for 12 processes"),
