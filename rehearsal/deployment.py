@@ -22,6 +22,8 @@ from rehearsal.report import Phase, Report
 
 SETTINGS: Final = {"keep_data": "false"}
 """Of all deployments: the deletion must leave nothing."""
+FIRST: Final = SETTINGS | {"tls": "off", "tokens": "off"}
+"""As a deployment of release 0.2.0, which the updates make secure step by step."""
 BOOTSTRAP_TARGET: Final = f"aws://{emulator.ACCOUNT}/{emulator.REGION}"
 KEPT_ON_START: Final = ("lock", "assemblies")
 MADE_FROM: Final = "made-from.txt"
@@ -88,7 +90,7 @@ class Rehearsal:
         with self._report.phase("scratch folder") as phase:
             self._clear_scratch(phase)
         with self._report.phase("synthesis") as phase:
-            self._synthesize("first", SETTINGS, phase)
+            self._synthesize("first", FIRST, phase)
             for update in updates:
                 self._synthesize(update.name, SETTINGS | dict(update.settings), phase)
         with self._report.phase("emulator and bootstrap") as phase:
