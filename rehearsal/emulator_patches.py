@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -32,6 +33,9 @@ ACTIONS_OF_BATCHES: Final = {
     f"sqs:{name}Batch": f"sqs:{name}" for name in ("SendMessage", "DeleteMessage", "ChangeMessageVisibility")
 }
 TASK_PROTECTION: Final = "TaskProtection"
+IF_NONE_MATCH: Final = "s3:if-none-match"
+PRINCIPAL_ARN: Final = "aws:principalarn"
+ASSUMED_ROLE: Final = re.compile(r"arn:([\w-]+):sts::(\d+):assumed-role/([^/]+)/.+")
 HTTPS_PORT: Final = 443
 _PROVISIONERS: Final = "services.cloudformation.provisioners"
 
@@ -103,6 +107,36 @@ def authorize_protection_on_tasks(emulator: Emulator) -> None:
         return extract_resource_arn
 
     emulator.replace("core.iam_actions", "extract_resource_arn", change)
+
+
+def tell_conditions_of_writes(emulator: Emulator) -> None:
+    """A policy may ask whether a PUT to S3 may replace an object. MiniStack does not know the key."""
+
+    def change(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        def s3_service_context(action: str, query: Any, path: str = "", headers: Any = None) -> dict[str, Any]:
+            found = original(action, query, path, headers)
+            condition = (headers or {}).get("if-none-match")
+            if action == "s3:PutObject" and condition is not None:
+                found[IF_NONE_MATCH] = condition
+            return found
+
+        return s3_service_context
+
+    emulator.replace("core.iam_actions", "s3_service_context", change)
+
+
+def name_roles_of_sessions(emulator: Emulator) -> None:
+    """The key aws:PrincipalArn is the role, also for a session that has assumed it. MiniStack has the session's ARN."""
+
+    def change(original: Callable[..., Any]) -> Callable[..., Any]:
+        def resolve_condition_key(key: str, context: Any) -> Any:
+            value = original(key, context)
+            session = ASSUMED_ROLE.fullmatch(value) if key.lower() == PRINCIPAL_ARN and isinstance(value, str) else None
+            return value if session is None else f"arn:{session[1]}:iam::{session[2]}:role/{session[3]}"
+
+        return resolve_condition_key
+
+    emulator.replace("core.iam_evaluator", "_resolve_condition_key", change)
 
 
 def serve_one_port(emulator: Emulator) -> None:
@@ -444,6 +478,8 @@ PATCHES: Final[tuple[Callable[[Emulator], None], ...]] = (
     # The first two before any other module of MiniStack imports what they change by its name.
     authorize_batches_as_single_calls,
     authorize_protection_on_tasks,
+    tell_conditions_of_writes,
+    name_roles_of_sessions,
     run_functions_without_packages,
     unpack_bundles_once,
     add_nat_gateways_and_flow_logs,

@@ -36,6 +36,9 @@ class Prices:
     ALARM_METRIC: Final = 0.10
     METRIC: Final = 0.30
     DASHBOARD: Final = 3.0
+    SECRET_MONTH: Final = 0.40
+    KEY_MONTH: Final = 1.0
+    PRIVATE_ZONE_MONTH: Final = 0.50
     MILLION_TICKS: Final = 2.20
     """SQS 0.80 (each is received and deleted alone), Lambda 1.24, one read of DynamoDB."""
     ZONE_CROSSING_GB: Final = 0.02
@@ -70,9 +73,11 @@ class Prices:
 
 
 ENDPOINTS: Final = 5
-ALARMS: Final = 95
-ALARM_METRICS: Final = 102
-OWN_METRICS: Final = 19
+ALARMS: Final = 99
+ALARM_METRICS: Final = 106
+SECRETS: Final = 5
+"""Of three stores, of the token keys, and the one that stores share."""
+OWN_METRICS: Final = 20
 DASHBOARDS: Final = 1
 EVENT_SOURCE_MAPPINGS: Final = 12
 
@@ -164,6 +169,7 @@ def idle_lines(stores: int = SEGMENT_STORES.stores, *, spark_job: bool = True) -
     hourly = cores * Prices.CORE_HOUR + memory_gb * Prices.MEMORY_GB_HOUR
     ticks, processes = ticks_per_month(), stores * SEGMENT_STORES.processes
     volume_gb, endpoint_hours = SEGMENT_STORES.volume_gib, ENDPOINTS * ZONES * HOURS
+    secrets_of_month = SECRETS * Prices.SECRET_MONTH + Prices.KEY_MONTH + Prices.PRIVATE_ZONE_MONTH
     lines = [
         Line(f"{stores} Fargate tasks, ARM, {cores:.0f} vCPU and {memory_gb:.0f} GB", stores * HOURS * hourly),
         Line(f"{stores} \N{MULTIPLICATION SIGN} {volume_gb} GB gp3", stores * volume_gb * Prices.VOLUME_GB_MONTH),
@@ -176,7 +182,8 @@ def idle_lines(stores: int = SEGMENT_STORES.stores, *, spark_job: bool = True) -
         Line(f"polling by {EVENT_SOURCE_MAPPINGS} event source mappings", 3.0),
         Line(f"leases of {processes} stores", float(processes)),
         Line("Container Insights", 9.0 * stores),
-        Line("logs, and the secret of the stores", 2.0),
+        Line("logs", 1.6),
+        Line(f"{SECRETS} secrets, a key and a zone of TLS and tokens", secrets_of_month),
     ]
     return [line for line in lines if spark_job or not line.text.startswith("NAT gateway")]
 

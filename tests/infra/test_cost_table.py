@@ -30,6 +30,9 @@ def test_the_bill_counts_stores_and_network(default_assembly: Assembly):
     ]
     assert endpoints == [bill.ZONES] * bill.ENDPOINTS
     assert len(default_assembly.resources("AWS::EC2::NatGateway")) == 1
+    assert len(default_assembly.resources("AWS::SecretsManager::Secret")) == bill.SECRETS
+    assert len(default_assembly.resources("AWS::KMS::Key")) == 1
+    assert len(default_assembly.resources("AWS::ServiceDiscovery::PrivateDnsNamespace")) == 1
     assert len(default_assembly.resources("AWS::Lambda::EventSourceMapping")) == bill.EVENT_SOURCE_MAPPINGS
 
 

@@ -77,6 +77,25 @@ def test_protection_is_authorized_on_tasks():
     assert module.extract_resource_arn("ecs", {}) == "arn:aws:ecs:r:1:cluster/headrace"
 
 
+def test_a_put_says_whether_it_may_replace_an_object():
+    module = SimpleNamespace(s3_service_context=lambda _action, _query, _path, _headers: {"s3:x": "y"})
+    patches.tell_conditions_of_writes(FakeEmulator(core__iam_actions=module))
+    conditional, plain = {"if-none-match": "*"}, {"host": "h"}
+    assert module.s3_service_context("s3:PutObject", {}, "/b/k", conditional) == {"s3:x": "y", "s3:if-none-match": "*"}
+    assert module.s3_service_context("s3:PutObject", {}, "/b/k", plain) == {"s3:x": "y"}
+    assert module.s3_service_context("s3:GetObject", {}, "/b/k", conditional) == {"s3:x": "y"}
+
+
+def test_the_principal_of_a_session_is_its_role():
+    module = SimpleNamespace(_resolve_condition_key=lambda _key, context: context)
+    patches.name_roles_of_sessions(FakeEmulator(core__iam_evaluator=module))
+    session = "arn:aws:sts::000000000000:assumed-role/HeadraceSegmentStores-TaskRole-1/task"
+    role = "arn:aws:iam::000000000000:role/HeadraceSegmentStores-TaskRole-1"
+    assert module._resolve_condition_key("aws:PrincipalArn", session) == role
+    assert module._resolve_condition_key("aws:PrincipalArn", role) == role
+    assert module._resolve_condition_key("aws:SourceArn", session) == session
+
+
 def test_only_the_given_port_is_served():
     module = SimpleNamespace(_port_is_bindable=lambda _host, _port: True)
     patches.serve_one_port(FakeEmulator(app=module))
