@@ -256,7 +256,9 @@ class Heartbeat:
             store_id = self._identity.store_id
             raise FencedError(f"another process serves as {store_id}: give every store a HEADRACE_STORE_ID of its own")
         if found is not None and not found.lease.has_ended:
-            self._lease = replace(self._lease, incarnation=found.lease.incarnation)
+            # As the record has it: a port that no lease names may be another store's meanwhile.
+            external = found.lease.external
+            self._lease = replace(self._lease, incarnation=found.lease.incarnation, external=external)
             self._version = found.version
             self._write_lease(renewed(self._lease, self._clock.now_ms()), self._version)
             return

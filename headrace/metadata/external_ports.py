@@ -1,4 +1,4 @@
-"""The ports outside that store processes have taken. A port belongs to a store while the store's lease lasts.
+"""The ports outside that store processes have taken. A port belongs to a store while the store's lease names it.
 
 A process takes a free one in the transaction that writes its lease. So no two processes have the same port, and the
 load balancer's listener of a port leads to one process. There are more ports than processes, because during a
@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.metadata.cluster_records import ClusterRecords, check_lease
 from headrace.metadata.record_layout import decoded, versioned
+from headrace.model.cluster import StoreLease
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.external_access import ExternalAddress, ExternalOffer
 from headrace.model.record_fields import record_field
@@ -41,7 +42,7 @@ class TakenPort:
 
 
 def take_port(records: ClusterRecords, offer: ExternalOffer | None, store_id: str) -> TakenPort:
-    """The port that the store has already, or else the first free one: its last store has no lease, or an ended one.
+    """The port that the store has already, or else the first free one: no lease that has not ended names it.
 
     Costs a batch read, and a query if the store has no port yet. The writes fail if another store is faster.
 
@@ -63,7 +64,12 @@ def take_port(records: ClusterRecords, offer: ExternalOffer | None, store_id: st
         if record is None:
             return TakenPort(offer.address(port), (Create(keys[port], body),))
         former = leases.get(owners[port])
-        if former is None or former.lease.has_ended:
+        if former is None or not _names(former.lease, port):
             writes = (Replace(keys[port], body, record.version), check_lease(owners[port], former))
             return TakenPort(offer.address(port), writes)
     return TakenPort()
+
+
+def _names(lease: StoreLease, port: int) -> bool:
+    """Whether a store serves at the port. One that was started with other ports has taken another meanwhile."""
+    return not lease.has_ended and lease.external is not None and lease.external.port == port

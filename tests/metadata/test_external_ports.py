@@ -67,6 +67,26 @@ def test_the_port_of_an_ended_lease_is_free(records: ClusterRecords):
     assert register(records, "c") == first
 
 
+def test_a_port_that_its_store_has_left_is_free(records: ClusterRecords):
+    first = register(records, "a")
+    register(records, "b")
+    register(records, "a", replace(OFFER, ports=range(20000, 20001)))  # started again, with other ports
+    assert register(records, "c") == first
+    assert register(records, "b") == ExternalAddress("store-0.streams.example.com", 12346)
+
+
+def test_a_store_that_returns_to_a_taken_port_gets_another(records: ClusterRecords):
+    first = register(records, "a")
+    register(records, "a", replace(OFFER, ports=range(20000, 20001)))
+    late = take_port(records, OFFER, "a")
+    assert register(records, "c") == first
+    stored = records.lease("a")
+    assert stored is not None
+    with pytest.raises(WriteConflictError):
+        records.store.write(write_lease(stored.lease, stored.version), *late.writes)
+    assert register(records, "a") == ExternalAddress("store-0.streams.example.com", 12346)
+
+
 def test_the_port_of_a_leaving_store_is_not_free(records: ClusterRecords):
     register(records, "a"), register(records, "b")
     stored = records.lease("a")
