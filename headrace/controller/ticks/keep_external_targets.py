@@ -6,11 +6,13 @@ run has just added. Runs may overlap, and one may end anywhere: the next run con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.model.cluster import StoreLease
+from headrace.model.errors import UnavailableError
 from headrace.ports.external_targets import ExternalTargets, Target
 from headrace.ports.metadata_store import MetadataStore
 
@@ -28,10 +30,17 @@ class TargetsKept:
 def keep_targets(store: MetadataStore, targets: ExternalTargets) -> TargetsKept:
     """Add the stores that have a lease, and remove those whose lease has ended.
 
+    A port that the load balancer refuses to change does not keep the others from their stores.
+
     Raises:
-        ThrottledError, UnavailableError: the metadata store or the load balancer does not answer.
+        ThrottledError: the metadata store or the load balancer does not answer so many requests.
+        UnavailableError: the metadata store or the load balancer does not answer, or refuses a target.
     """
-    present = {port: targets.targets(port) for port in targets.ports()}
+    refused: list[UnavailableError] = []
+    present: dict[int, dict[Target, bool]] = {}
+    for port in targets.ports():
+        with _noted(refused):
+            present[port] = targets.targets(port)
     leases = [stored.lease for stored in ClusterRecords(store).leases() if not stored.lease.has_ended]
     wanted = {
         lease.external.port: (lease.store_id, Target(lease.host, lease.port))
@@ -41,14 +50,27 @@ def keep_targets(store: MetadataStore, targets: ExternalTargets) -> TargetsKept:
     added, removed, unhealthy = [], [], set()
     for port, found in present.items():
         store_id, target = wanted.get(port, ("", None))
-        if target is not None and target not in found:
-            targets.add(port, target)
-            added.append(store_id)
-        elif target is not None and found[target]:
-            unhealthy.add(store_id)
-        if gone := sorted(each for each in found if each != target):
-            targets.remove(port, gone)
-            removed += gone
+        with _noted(refused):
+            if target is not None and target not in found:
+                targets.add(port, target)
+                added.append(store_id)
+            elif target is not None and found[target]:
+                unhealthy.add(store_id)
+        with _noted(refused):
+            if gone := sorted(each for each in found if each != target):
+                targets.remove(port, gone)
+                removed += gone
+    if refused:
+        raise refused[0]
     reached = {store_id for store_id, _ in wanted.values()} - unhealthy
     unreachable = sorted(lease.store_id for lease in leases if lease.store_id not in reached)
     return TargetsKept(tuple(added), tuple(removed), tuple(unreachable), leases)
+
+
+@contextmanager
+def _noted(refused: list[UnavailableError]) -> Iterator[None]:
+    """Go on after a refusal, and note it. Throttling ends the run: more requests would prolong it."""
+    try:
+        yield
+    except UnavailableError as error:
+        refused.append(error)

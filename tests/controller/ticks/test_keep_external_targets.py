@@ -11,6 +11,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.controller.ticks.keep_external_targets import keep_targets
 from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.model.cluster import StoreLease, StoreState
+from headrace.model.errors import ThrottledError, UnavailableError
 from headrace.model.external_access import ExternalAddress
 from headrace.ports.external_targets import Target
 
@@ -93,3 +94,36 @@ def test_a_store_that_came_after_the_look_stays(world: World):
     assert keep_targets(world.store, world.balancer).removed == ()
     world.balancer.targets = found
     assert world.targets == {20_000: {"10.0.0.1"}}
+
+
+@pytest.mark.parametrize("refused", ["targets", "add", "remove"])
+def test_a_refused_port_does_not_stop_the_others(world: World, refused: str, monkeypatch: pytest.MonkeyPatch):
+    world.balancer.add(20_000, Target("10.0.0.9", 12345))
+    world.balancer.add(20_002, Target("10.0.0.9", 12345))
+    world.lease("a", "10.0.0.1", 20_000)
+    world.lease("b", "10.0.0.2", 20_002)
+    usual = getattr(world.balancer, refused)
+
+    def refuse(port: int, *rest: object) -> object:
+        if port == 20_000:
+            raise UnavailableError("the load balancer does not serve port 20000: InvalidTarget")
+        return usual(port, *rest)
+
+    monkeypatch.setattr(world.balancer, refused, refuse)
+    with pytest.raises(UnavailableError, match="port 20000"):
+        keep_targets(world.store, world.balancer)
+    monkeypatch.undo()
+    assert world.targets[20_002] == {"10.0.0.2"}
+
+
+def test_throttling_ends_the_run(world: World, monkeypatch: pytest.MonkeyPatch):
+    asked = []
+
+    def throttle(port: int) -> dict[Target, bool]:
+        asked.append(port)
+        raise ThrottledError("slow down")
+
+    monkeypatch.setattr(world.balancer, "targets", throttle)
+    with pytest.raises(ThrottledError):
+        keep_targets(world.store, world.balancer)
+    assert asked == [20_000]
