@@ -37,9 +37,8 @@ class ControllerService:
     """The rpcs on scopes and streams. `own_address` returns the host and port at which clients reach this bridge.
 
     With `names_stores` clients are told the DNS names of stores that have a certificate, and not their addresses: they
-    check what they are told against the certificate. `network` is that of the clients.
     check what they are told against the certificate. `store_name` is a name that all certificates have, and that
-    clients are told then.
+    clients are told then. `network` is that of the clients.
     """
 
     def __init__(
