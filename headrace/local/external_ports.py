@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
@@ -66,26 +66,39 @@ class ExternalPorts:
         assert task is not None
         self._connections.add(task)
         try:
-            await self._pass_through(index, reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass  # the store is not there, or the stack ends: the client sees a closed connection
+            # The store is not there, or the stack ends: the client sees a closed connection.
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                async with _closed(writer):
+                    await self._pass_through(index, reader, writer)
         finally:
             self._connections.discard(task)
-            writer.close()
 
     async def _pass_through(self, index: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         store_reader, store_writer = await asyncio.open_connection(*self._stores()[index])
-        ways = [asyncio.ensure_future(_copy(*way)) for way in ((reader, store_writer), (store_reader, writer))]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            store_writer.close()
+        async with _closed(store_writer):
+            ways = [asyncio.ensure_future(_copy(*way)) for way in ((reader, store_writer), (store_reader, writer))]
+            try:
+                await asyncio.gather(*ways)
+            finally:
+                for way in ways:
+                    way.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _closed(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """Closes a connection when its peer has taken all bytes; at once after an error, and if the stack ends."""
+    try:
+        yield
+        writer.close()
+        await writer.wait_closed()
+    except BaseException:
+        writer.transport.abort()
+        raise
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(_CHUNK_BYTES):
-            writer.write(data)
-            await writer.drain()
+    """Pass on all bytes and then their end. The other way stays open: the peer may still have an answer."""
+    while data := await reader.read(_CHUNK_BYTES):
+        writer.write(data)
+        await writer.drain()
+    writer.write_eof()
