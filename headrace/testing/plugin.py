@@ -49,7 +49,8 @@ def headrace_client(headrace_url: str) -> Iterator[Headrace]:
     """A client of the stack for all tests of the process."""
     from headrace.client import connect
 
-    with connect(headrace_url) as client:
+    # A stack of the tests has no addresses outside, also where the programs under test have HEADRACE_NETWORK=external.
+    with connect(headrace_url, network=None if os.environ.get(URL_VARIABLE) else "vpc") as client:
         yield client
 
 
