@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -74,6 +75,39 @@ async def test_a_store_that_returns_takes_another_port(world: World):
             assert lease(world, "b").lease.external == OFFER.address(12345)
             await a.beat()
             assert lease(world, "a").lease.external == OFFER.address(12346)
+
+
+async def test_a_port_whose_answer_was_lost_stays(world: World):
+    """The conflict of the next renewal is this store's own write, which has the port."""
+    one = ExternalOffer(OFFER.name, range(12345, 12346))
+    async with member(world, "a", range(CONTAINERS), offer=one), member(world, "b", offer=one) as b:
+        found = lease(world, "a")
+        world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
+        honest = world.metadata.write
+
+        def deaf(*writes):
+            honest(*writes)
+            raise UnavailableError("who knows")
+
+        world.metadata.write = deaf
+        with pytest.raises(UnavailableError):
+            await b.beat()
+        world.metadata.write = honest
+        await b.beat()
+        assert lease(world, "b").lease.external == one.address(12345)
+
+
+async def test_a_lease_without_its_port_takes_one_again(world: World):
+    """Another store may have taken the port meanwhile: it belongs to the store whose lease names it."""
+    async with member(world, "a", range(CONTAINERS), offer=OFFER) as a:
+        found = lease(world, "a")
+        world.metadata.write(write_lease(replace(found.lease, external=None), found.version))
+        async with member(world, "b", offer=OFFER):
+            assert lease(world, "b").lease.external == OFFER.address(12345)
+            await a.beat()
+            await a.beat()
+            assert lease(world, "a").lease.external == OFFER.address(12346)
+            assert lease(world, "b").lease.external == OFFER.address(12345)
 
 
 async def test_replica_is_named_again_after_a_failed_write(world: World, monkeypatch):
