@@ -7,12 +7,12 @@ from typing import Any
 
 import botocore.session
 import pytest
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
 from headrace.adapters.load_balancer import LoadBalancerTargets
 from headrace.adapters.memory.external_targets import MemoryExternalTargets
-from headrace.model.errors import InvalidRequestError, UnavailableError
+from headrace.model.errors import InvalidRequestError, ThrottledError, UnavailableError
 from headrace.ports.external_targets import ExternalTargets, Target
 from headrace.topology.external_access import EXTERNAL_ACCESS
 
@@ -82,3 +82,61 @@ def test_a_balancer_that_does_not_answer_is_unavailable():
         targets.ports()
     with pytest.raises(InvalidRequestError):
         targets.add(20_000, Target("10.0.0.10", 12345))
+
+
+class Scripted:
+    """A client with one target group. Its targets have the `states`; changes are refused with the error `code`."""
+
+    def __init__(self, states: dict[str, str], code: str = "") -> None:
+        self._states, self._code = states, code
+
+    def get_paginator(self, _operation_name: str) -> Scripted:
+        return self
+
+    def paginate(self, **_request: Any) -> list[dict[str, Any]]:
+        return [{"TargetGroups": [{"TargetGroupName": "port-20000", "TargetGroupArn": "arn"}]}]
+
+    def describe_target_health(self, **_request: Any) -> dict[str, Any]:
+        health = [
+            {"Target": {"Id": host, "Port": 1}, "TargetHealth": {"State": state}}
+            for host, state in self._states.items()
+        ]
+        return {"TargetHealthDescriptions": health}
+
+    def register_targets(self, **_request: Any) -> None:
+        raise ClientError({"Error": {"Code": self._code}}, "RegisterTargets")
+
+    def deregister_targets(self, **_request: Any) -> None:
+        raise ClientError({"Error": {"Code": self._code}}, "DeregisterTargets")
+
+
+def test_a_target_that_is_being_removed_is_none():
+    """A store may take the port of its address again before it is gone."""
+    states = {"10.0.0.1": "draining", "10.0.0.2": "unhealthy", "10.0.0.3": "initial", "10.0.0.4": "healthy"}
+    targets = LoadBalancerTargets(Scripted(states), "arn", "port-")  # type: ignore[arg-type]
+    assert targets.ports() == [20_000]
+    assert targets.targets(20_000) == {
+        Target("10.0.0.2", 1): True,
+        Target("10.0.0.3", 1): False,
+        Target("10.0.0.4", 1): False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("Throttling", ThrottledError), ("RequestLimitExceeded", ThrottledError), ("X", UnavailableError)]
+)
+def test_a_refused_change_says_if_it_was_throttled(code: str, kind: type[Exception]):
+    targets = LoadBalancerTargets(Scripted({}, code), "arn", "port-")  # type: ignore[arg-type]
+    targets.ports()
+    with pytest.raises(kind, match=f"port 20000: {code}"):
+        targets.add(20_000, Target("10.0.0.1", 1))
+    with pytest.raises(kind, match=f"port 20000: {code}"):
+        targets.remove(20_000, [Target("10.0.0.1", 1)])
+
+
+def test_a_target_that_another_run_removed_is_gone():
+    targets = LoadBalancerTargets(Scripted({}, "InvalidTarget"), "arn", "port-")  # type: ignore[arg-type]
+    targets.ports()
+    targets.remove(20_000, [Target("10.0.0.1", 1)])
+    with pytest.raises(UnavailableError):
+        targets.add(20_000, Target("10.0.0.1", 1))

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
-from headrace.spark.python_workers import exempt_imports
+from headrace.spark import python_workers
+from headrace.spark.python_workers import exempt_imports, shared_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,3 +70,13 @@ def test_imports_are_exempt_in_a_worker_of_spark(spark: SparkSession) -> None:
 
     rows = spark.range(0, 1, 1, 1).mapInArrow(exempted, "found long").collect()
     assert rows[0]["found"] > OBJECTS_OF_IMPORTS_MIN
+
+
+def test_each_network_has_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    """One that was made for the network of the stores would give addresses that a client outside does not reach."""
+    monkeypatch.setattr(python_workers, "_clients", {})
+    inside = shared_client("http://127.0.0.1:1", None, 1.0, "vpc")
+    outside = shared_client("http://127.0.0.1:1", None, 1.0, "external")
+    with inside.client, outside.client:
+        assert inside is not outside
+        assert shared_client("http://127.0.0.1:1", None, 1.0, "external") is outside
