@@ -123,7 +123,8 @@ def test_a_target_that_is_being_removed_is_none():
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [("Throttling", ThrottledError), ("RequestLimitExceeded", ThrottledError), ("X", UnavailableError)]
+    ("code", "kind"),
+    [("Throttling", ThrottledError), ("RequestLimitExceeded", ThrottledError), ("X", UnavailableError)],
 )
 def test_a_refused_change_says_if_it_was_throttled(code: str, kind: type[Exception]):
     targets = LoadBalancerTargets(Scripted({}, code), "arn", "port-")  # type: ignore[arg-type]

@@ -177,22 +177,3 @@ def test_importing_is_light() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {"boto3", "botocore", "pynamodb", "pyspark", "pyarrow", "numpy", "pandas", "aws_lambda_powertools", "moto"}
     assert not heavy & set(loaded)
-
-
-def test_threads_get_one_part():
-    """Each may have made it at the same time: parts have caches and connections."""
-    both_make = threading.Barrier(2)
-
-    class Owner:
-        @lazy_part
-        def part(self) -> object:
-            both_make.wait()
-            return object()
-
-    owner, parts = Owner(), []
-    threads = [threading.Thread(target=lambda: parts.append(owner.part)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert parts[0] is parts[1]
