@@ -28,7 +28,8 @@ class PrefixLists(Construct):
             topology.PREFIX_LISTS,
             code=lambda_bundle.lambda_code(lambda_bundle.NETWORK),
             network=None,
-            settings=Settings(tls="off", tokens=False),  # it reads none, and the network must not depend on those of other stacks
+            # It reads none, and the network must not depend on those of other stacks.
+            settings=Settings(tls="off", tokens=False),
             more_statements=[
                 iam.PolicyStatement(sid="FindPrefixLists", actions=["ec2:DescribeManagedPrefixLists"], resources=["*"])
             ],
