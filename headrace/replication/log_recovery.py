@@ -100,6 +100,8 @@ class LogRecovery:
         self._chain = LedgerChain(())
         self.sessions = 0
         self._session: dict[ReplicaId, int] = {}
+        self._opened: dict[ReplicaId, int] = {}
+        """The newest OPEN to each replica, also in earlier attempts."""
         self._answers: dict[ReplicaId, Opened] = {}
         self._progress = CopyProgress(bounds.copy_window_bytes, bounds.stall_ms)
         self._sources = CopySources(container, bounds.copy_window_bytes, bounds.retry_ms)
@@ -313,7 +315,7 @@ class LogRecovery:
         truncated_before = 0 if self._log is None else self.truncated_before
         for replica in replicas:
             self.sessions += 1
-            self._session[replica] = self.sessions
+            self._session[replica] = self._opened[replica] = self.sessions
             message = Open(self.container, self.sessions, self.epoch, truncated_before, self._chain.ledgers)
             effects.append(OpenMember(replica, message))
         return effects
@@ -498,7 +500,19 @@ class LogRecovery:
 
     def _serve(self, log: ContainerLog, version: int) -> list[WriterEffect]:
         self.step = RecoveryStep.SERVE
-        return [Serve(log, version, self.truncated_before, log.ledgers[-1].first - 1)]
+        serve = Serve(log, version, self.truncated_before, log.ledgers[-1].first - 1)
+        return [*self._drop_unneeded(log), serve]
+
+    def _drop_unneeded(self, log: ContainerLog) -> list[WriterEffect]:
+        """Drop the copies that the next ledger has no use for.
+
+        Their replicas have promised this epoch. Of themselves they would keep them until the next takeover.
+        """
+        return [
+            DropMember(replica, session)
+            for replica, session in self._opened.items()
+            if replica not in log.members and replica not in self._wanted
+        ]
 
     def _fail(self, reason: str) -> list[WriterEffect]:
         if self.step is RecoveryStep.FAILED:

@@ -10,12 +10,14 @@ from headrace.codec.replica_messages import NACK_FENCED, Entries, Entry, HeldRun
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.replication.effects import (
     Blocked,
+    DropMember,
     Fail,
     OpenMember,
     ReadEntries,
     Send,
     SendCopies,
     SendPulse,
+    Serve,
     WriteRecord,
     WriterEffect,
 )
@@ -70,6 +72,45 @@ def test_former_member_is_no_member_of_the_next_ledger():
     made.tick(2 * GRACE)
     (write,) = of(WriteRecord, made.acknowledged(B, made.session_of(B), 5, END - 1))
     assert (write.log.members, write.log.ledgers[-1]) == ((OWN, B), LedgerStart(EPOCH, END))
+
+
+def served(made: LogRecovery, wanted: tuple[ReplicaId, ...] = (OWN, B, C)) -> list[WriterEffect]:
+    """The end of a takeover whose own replica gets the entries from the former member, and B from there."""
+    (read,) = of(ReadEntries, answer(made, D, END))
+    given(made, read, entries(DAMAGED, END - 1))
+    made.acknowledged(OWN, made.session_of(OWN), 5, END - 1)
+    made.sent(B, made.session_of(B), END - 1)
+    made.tick(made._now_ms + 2 * GRACE)
+    assert of(WriteRecord, made.acknowledged(B, made.session_of(B), 5, END - 1))
+    made.want(wanted, ZONES)
+    return made.record_written(4)
+
+
+def test_former_member_may_forget_its_copy_then():
+    """It has promised the epoch of the ledger: of itself it would keep the copy until the next takeover."""
+    made, _ = lacking()
+    session = made.session_of(D)
+    *drops, serve = served(made)
+    assert drops == [DropMember(D, session)]
+    assert isinstance(serve, Serve)
+
+
+def test_replica_of_an_earlier_attempt_may_forget_its_copy():
+    made, _ = lacking()
+    session = made.session_of(D)
+    begin_again(made)
+    for replica in (OWN, B, C):
+        answer(made, replica, END)
+    assert of(WriteRecord, made.record_read(LOG, 3))
+    assert of(DropMember, made.record_written(4)) == [DropMember(D, session)]
+
+
+def test_wanted_former_member_keeps_its_copy():
+    """The writer of the next ledger opens it as a learner."""
+    made, _ = lacking()
+    effects = served(made, wanted=(OWN, B, D))
+    assert [drop.member for drop in of(DropMember, effects)] == [C], "it is neither a member nor wanted any more"
+    assert of(Serve, effects)
 
 
 def test_former_member_moves_no_bound_of_the_log():
