@@ -136,8 +136,9 @@ class DirectoryUpkeep:
         self._used_names: dict[str, int] = {}
         """Names, with numbers, of removed segments that tier 2's snapshot may have: those that this owner removed."""
         self._knows_used_names = covered
-        self._empty_sources = _empty_transactions(container.metadata.stored_snapshot()) if covered else set()
-        """Names of transactions' segments that are in tier 2's snapshot without a byte, or will be in the next one."""
+        self._empty_sources = _empty_transactions(container.metadata.stored_snapshot()) if covered else {}
+        """Names, with the first number, of transactions' segments without a byte in tier 2's snapshot or the next one.
+        """
 
     def take_as_stored(self, place: Segment, run: ChunkRun) -> None:
         """Note that the directory has this run of `place`, a segment of the container or a source of a pending merge.
@@ -170,7 +171,7 @@ class DirectoryUpkeep:
 
     def note_taken(self, snapshot: ContainerSnapshot) -> None:
         """Note that tier 2 may get this snapshot at any time."""
-        self._empty_sources |= _empty_transactions(snapshot)
+        self._empty_sources = _empty_transactions(snapshot) | self._empty_sources
 
     def note_snapshot(self, snapshot: ContainerSnapshot) -> None:
         """Note that tier 2 has this snapshot, with the segments and start offsets in it."""
@@ -212,8 +213,8 @@ class DirectoryUpkeep:
         return any(map(self._may_seem_open, merge.sources()))
 
     def _may_seem_open(self, source: Segment) -> bool:
-        if self._knows_used_names:
-            return source.name in self._empty_sources
+        if self._knows_used_names:  # a later segment of the name, which a late request created, is not the source
+            return self._empty_sources.get(source.name, source.number + 1) <= source.number
         return is_transaction_segment_name(source.name)
 
     def wants_snapshot(self, segment: Segment) -> bool:
@@ -422,9 +423,10 @@ def _may_be_used_again(name: str) -> bool:
     return not (is_transaction_segment_name(name) or is_transient_segment_name(name))
 
 
-def _empty_transactions(snapshot: ContainerSnapshot) -> set[str]:
-    """The segments of transactions of which a snapshot tells no byte."""
-    return {told.name for told in snapshot.segments if not told.length and is_transaction_segment_name(told.name)}
+def _empty_transactions(snapshot: ContainerSnapshot) -> dict[str, int]:
+    """The segments of transactions of which a snapshot tells no byte, with their numbers."""
+    segments = (told for told in snapshot.segments if not told.length)
+    return {told.name: told.number for told in segments if is_transaction_segment_name(told.name)}
 
 
 class FlushMark:

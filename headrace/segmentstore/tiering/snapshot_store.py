@@ -273,7 +273,9 @@ class SnapshotWriter:
         # Nothing else runs between here and `suspend`: what the snapshot tells is what the container was.
         metadata = self._container.metadata
         clean = all(segment.is_stored for segment in metadata.segments.values())
-        parts = list(encode_snapshot(replace(metadata.stored_snapshot(), ordering=log.current_ordering)))
+        snapshot = replace(metadata.stored_snapshot(), ordering=log.current_ordering)
+        self._on_taken(snapshot)  # if it is not clean, the container may be served again
+        parts = list(encode_snapshot(snapshot))
         log.suspend(UnavailableError(f"container {self._container.container} has written its last snapshot"))
         failures = 0
         while True:

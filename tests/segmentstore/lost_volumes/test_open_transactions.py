@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from idle_segments import IDLE_S
-from lost_volumes import NEVER_S, killed, lose_volume, snapshot, tell_no_more
+from lost_volumes import NEVER_S, killed, lose_volume, passing_time_until, snapshot, tell_no_more
 from segment_writes import write
 from store_world import World
 
@@ -15,10 +15,11 @@ from headrace.codec.container_snapshots import SegmentSnapshot, decode_segment, 
 from headrace.model.errors import SOURCE_INCOMPLETE, IllegalStateError
 from headrace.model.names import transaction_segment_name
 from headrace.model.segment_attributes import MAY_LACK_BYTES
+from headrace.segmentstore.containers.quarantine import quarantine
 
 pytestmark = pytest.mark.anyio
 
-STREAM = "scope/stream/0.#epoch.0"
+STREAM, OTHER = "scope/stream/0.#epoch.0", "scope/stream/1.#epoch.0"
 LOST, LATER = transaction_segment_name(STREAM, 1), transaction_segment_name(STREAM, 2)
 STORED, ONLY_IN_LOG = b"stored", b"only in the log"
 
@@ -141,6 +142,49 @@ async def test_source_of_a_stored_merge_counts_as_merged(world: World, flushed: 
             await running.flush()
         assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
         await running.flush()
+    await assert_merged_already(world)
+
+
+async def test_last_snapshot_of_an_undone_hand_over_counts(world: World):
+    """A container with a segment in quarantine stays: its last snapshot has the source without a byte."""
+    world.limits = replace(world.limits, flush_age_s=1.0)
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(STREAM)
+        await client.create(OTHER)
+        await snapshot(running)
+        tell_no_more(running)
+        await client.create(LOST)
+        await write(client, OTHER, [ONLY_IN_LOG])
+        owned = running.store.owned[0]
+        segments = owned.container.metadata.segments
+        quarantine(owned.container, segments[OTHER], IllegalStateError("tier 2 refuses it"))
+        await owned.stop_upkeep()
+        assert not await owned.writer.drain()
+        assert owned.writer.may_resume
+        owned.resume()
+        await write(client, LOST, [STORED])
+        assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+        await passing_time_until(running, lambda: segments[STREAM].is_stored)
+    await assert_merged_already(world)
+
+
+async def test_later_segment_of_the_name_holds_no_merge_back(world: World):
+    """A late request creates the source again: no snapshot would be without it, and the flush would never end."""
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(STREAM)
+        await client.create(LOST)
+        await write(client, LOST, [STORED])
+        assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+        await client.create(LOST)
+        await snapshot(running)
+        await running.flush()
+        assert await client.read_all(STREAM) == STORED
+
+
+async def assert_merged_already(world: World) -> None:
+    """The volume is lost. The next owner has the events, and takes the repeated merge as done."""
     lose_volume(world)
     async with world.running() as running:
         client = await running.connect()
