@@ -206,8 +206,12 @@ class DirectoryUpkeep:
 
         The present snapshot may have the source as a segment without a byte. A store without this log would take it for
         an open transaction that has lost its bytes, and refuse to merge it again: the controller would abort what is in
-        the stream already. Without the source in the snapshot it counts as merged.
+        the stream already. Without the source in the snapshot it counts as merged. The record of a source that was
+        evicted before it got a byte is removed first, too.
         """
+        return self._is_told_open(merge) or any(map(_has_record, merge.sources()))
+
+    def _is_told_open(self, merge: PendingMerge) -> bool:
         if self._knows_used_names and not self._empty_sources:
             return False
         return any(map(self._may_seem_open, merge.sources()))
@@ -219,7 +223,7 @@ class DirectoryUpkeep:
 
     def wants_snapshot(self, segment: Segment) -> bool:
         """Whether bytes of a segment wait for a newer snapshot."""
-        return self.must_wait(segment) or any(map(self.merge_must_wait, segment.merges))
+        return self.must_wait(segment) or any(map(self._is_told_open, segment.merges))
 
     def _may_be_mistaken(self, segment: Segment) -> bool:
         if segment.tiered.length or not _may_be_used_again(segment.name):
@@ -290,6 +294,7 @@ class DirectoryUpkeep:
         Those that bytes `under_way` may still enter are left: otherwise these runs would stay, and a new segment of the
         name would take them for its own. So are those under whose names unanswered writes may still take effect.
         """
+        await self._remove_records_of_sources()
         container = self._container
         metadata, durable = container.metadata, container.log.durable_entry
         dirty = container.dirty.values()
@@ -316,6 +321,18 @@ class DirectoryUpkeep:
                 self._used_names[name] = metadata.deleted_numbers[name]
             container.note_deletion_stored(name)
         return bool(ready)
+
+    async def _remove_records_of_sources(self) -> None:
+        """Remove the records of transactions' segments that are merged, while tier 2 has no byte of the merges."""
+        durable = self._container.log.durable_entry
+        merges = [each for segment in self._container.dirty.values() for each in segment.merges]
+        for merge in merges:
+            for source in filter(_has_record, merge.sources()):
+                if merge.ledger_entry > durable:
+                    continue  # a crash would bring the source back
+                with self._container.unanswered.noted(source.name), suppress(ItemRefusedError):
+                    await self._directory.remove_record(source.name)
+                source.recorded = None
 
     def _leave_removal(self, name: str, error: ItemRefusedError) -> None:
         container = self._container
@@ -421,6 +438,11 @@ class DirectoryUpkeep:
 def _may_be_used_again(name: str) -> bool:
     """Whether another segment may get this name. Those of transactions and large events have a new UUID each."""
     return not (is_transaction_segment_name(name) or is_transient_segment_name(name))
+
+
+def _has_record(source: Segment) -> bool:
+    """Whether this owner has activated the segment of a transaction: its record is of before."""
+    return source.recorded is not None and is_transaction_segment_name(source.name)
 
 
 def _empty_transactions(snapshot: ContainerSnapshot) -> dict[str, int]:

@@ -16,6 +16,7 @@ from headrace.model.errors import SOURCE_INCOMPLETE, IllegalStateError
 from headrace.model.names import transaction_segment_name
 from headrace.model.segment_attributes import MAY_LACK_BYTES
 from headrace.segmentstore.containers.quarantine import quarantine
+from headrace.segmentstore.tiering import directory_upkeep
 
 pytestmark = pytest.mark.anyio
 
@@ -166,6 +167,30 @@ async def test_last_snapshot_of_an_undone_hand_over_counts(world: World):
         await write(client, LOST, [STORED])
         assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
         await passing_time_until(running, lambda: segments[STREAM].is_stored)
+    await assert_merged_already(world)
+
+
+@pytest.mark.parametrize("flushed", [False, True], ids=["in memory", "flushed"])
+async def test_record_of_a_merged_source_is_removed_first(world: World, monkeypatch, flushed: bool):
+    """It was evicted without a byte. The store ends before it has finished the removal of the source."""
+    world.limits = replace(world.limits, idle_segment_s=IDLE_S, idle_segments_kept=0)
+    world.maintenance = False  # its sweep could come first
+    async with killed(world) as running:
+        client = await running.connect()
+        await client.create(STREAM)
+        await client.create(LOST)
+        await snapshot(running)
+        world.clock.advance(2 * IDLE_S)
+        assert await running.store.owned[0].evictor.sweep() == 2
+        await snapshot(running)
+        tell_no_more(running)
+        await write(client, LOST, [STORED])
+        if flushed:
+            await running.flush()
+        monkeypatch.setattr(directory_upkeep, "REMOVALS_PER_PASS_MAX", 0)
+        assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+        await running.flush()
+    monkeypatch.undo()
     await assert_merged_already(world)
 
 
