@@ -55,6 +55,17 @@ def test_former_member_is_asked_for_a_damaged_entry():
     assert (copies.member, len(copies.entries)) == (OWN, 2)
 
 
+def test_silent_member_is_not_opened_as_a_former_one():
+    """It is asked as a member, and an answer to that counts as one."""
+    made = recovery()
+    session = made.session_of(C)
+    answer(made, OWN, DAMAGED, had=END)
+    answer(made, B, DAMAGED, had=END)
+    effects = no_entries(made, no_entries(made, made.tick(GRACE)))
+    assert [opened.member for opened in of(OpenMember, effects)] == [D]
+    assert made.session_of(C) == session
+
+
 def test_members_with_the_entry_are_asked_alone():
     made = recovery()
     effects = answer(made, OWN, DAMAGED, had=END) + answer(made, B, END) + answer(made, C, DAMAGED)

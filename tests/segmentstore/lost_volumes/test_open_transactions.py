@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -12,11 +13,13 @@ from store_world import World
 
 from headrace import wire
 from headrace.codec.container_snapshots import SegmentSnapshot, decode_segment, encode_segment
-from headrace.model.errors import SOURCE_INCOMPLETE, IllegalStateError
+from headrace.metadata.cluster_records import snapshot_sort
+from headrace.model.errors import SOURCE_INCOMPLETE, IllegalStateError, UnavailableError
 from headrace.model.names import transaction_segment_name
 from headrace.model.segment_attributes import MAY_LACK_BYTES
 from headrace.segmentstore.containers.quarantine import quarantine
 from headrace.segmentstore.tiering import directory_upkeep
+from headrace.segmentstore.tiering.storage_writer import StorageWriter
 
 pytestmark = pytest.mark.anyio
 
@@ -144,6 +147,54 @@ async def test_source_of_a_stored_merge_counts_as_merged(world: World, flushed: 
         assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
         await running.flush()
     await assert_merged_already(world)
+
+
+@pytest.mark.parametrize("flushed", [False, True], ids=["in memory", "flushed"])
+async def test_snapshot_without_an_answer_holds_a_merge_back(world: World, flushed: bool):
+    """It may be in force, with the source in it. Bytes of the merge wait until a later one is there for sure."""
+    async with world.running() as running:
+        client = await running.connect()
+        await client.create(STREAM)
+        await snapshot(running)
+        tell_no_more(running)
+        await client.create(LOST)
+        writer, metadata = running.store.owned[0].writer, world.metadata
+        target = running.store.owned[0].container.metadata.segments[STREAM]
+        honest = metadata.write
+        await writer.stop()
+
+        def unanswered(*writes):
+            honest(*writes)
+            if any(write.key.sort == snapshot_sort(0) for write in writes):
+                raise UnavailableError("no answer")
+
+        metadata.write = unanswered  # type: ignore[method-assign]
+        writer._snapshots.want()
+        await fail_a_snapshot(writer)
+        await write(client, LOST, [STORED])
+        world.clock.advance(2e6)
+        if flushed:
+            await fail_a_snapshot(writer)
+        assert isinstance(await merge_batch(client, LOST), wire.SegmentsBatchMerged)
+        world.clock.advance(2e6)
+        await fail_a_snapshot(writer)
+        assert target.tiered.length == 0
+        metadata.write = honest  # type: ignore[method-assign]
+        writer.resume()
+        await running.flush()
+        assert target.is_stored
+
+
+async def fail_a_snapshot(writer: StorageWriter) -> None:
+    """Make passes until a snapshot gets no answer. Before, it may wait for the log."""
+
+    async def make_passes() -> None:
+        for _ in range(1_000):
+            await writer.run_pass()
+            await asyncio.sleep(0.001)
+
+    with pytest.raises(UnavailableError, match="no answer"):
+        await make_passes()
 
 
 async def test_last_snapshot_of_an_undone_hand_over_counts(world: World):
