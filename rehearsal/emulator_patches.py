@@ -443,6 +443,20 @@ def keep_details_of_containers(emulator: Emulator) -> None:
     emulator.change_type("AWS::ECS::TaskDefinition", "create", change)
 
 
+def set_numbers_of_tasks(emulator: Emulator) -> None:
+    """An update of a service sets the number of tasks of the template, also if an operator has changed it meanwhile.
+    MiniStack compares the template with the one before.
+    """
+
+    def change(update: Callable[..., Any]) -> Callable[..., Any]:
+        def updated(physical_id: str, old: Mapping[str, Any], new: Mapping[str, Any], stack: str) -> Any:
+            return update(physical_id, {name: old[name] for name in old if name != "DesiredCount"}, new, stack)
+
+        return updated
+
+    emulator.change_type("AWS::ECS::Service", "update", change)
+
+
 def wait_for_services(emulator: Emulator) -> None:
     """CloudFormation is done with a service when its tasks run. MiniStack has no tasks without docker: it waits for
     `rehearsal.fargate`, which notes down in a folder what it has settled.
@@ -492,6 +506,7 @@ PATCHES: Final[tuple[Callable[[Emulator], None], ...]] = (
     refer_to_secrets_by_arn,
     leave_buckets_full,
     keep_details_of_containers,
+    set_numbers_of_tasks,
     wait_for_services,
     serve_one_port,
     answer_null_with_nothing,

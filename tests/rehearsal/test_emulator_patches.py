@@ -284,6 +284,14 @@ def service_emulator(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeEmula
     return emulator
 
 
+def test_an_update_sets_the_number_of_tasks():
+    emulator = with_types(AWS__ECS__Service={"update": lambda *args: args})
+    patches.set_numbers_of_tasks(emulator)
+    before, now = {"DesiredCount": 1, "ServiceName": "store"}, {"DesiredCount": 1, "ServiceName": "store"}
+    updated = handlers_of(emulator, "AWS::ECS::Service")["update"]("physical", before, now, "Stack")
+    assert updated == ("physical", {"ServiceName": "store"}, now, "Stack")
+
+
 def test_a_service_is_done_when_its_tasks_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     service = handlers_of(service_emulator(monkeypatch, tmp_path), "AWS::ECS::Service")
     props = {"ServiceName": "store", "TaskDefinition": "arn:2"}
