@@ -396,7 +396,11 @@ def refer_to_secrets_by_arn(emulator: Emulator) -> None:
 
         return create
 
+    def known_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda physical, *others: original(resolve(physical)[0], *others)
+
     emulator.change_type("AWS::SecretsManager::Secret", "create", change)
+    emulator.change_type("AWS::SecretsManager::Secret", "delete", known_by_name)
 
 
 def leave_buckets_full(emulator: Emulator) -> None:

@@ -243,10 +243,13 @@ def test_a_rotation_does_not_block_the_emulator():
 
 
 def test_a_secret_is_referred_to_by_its_arn():
-    emulator = with_types(AWS__SecretsManager__Secret={"create": lambda *_: ("name", {})})
+    secret = {"create": lambda *_: ("name", {}), "delete": lambda *args: args}
+    emulator = with_types(AWS__SecretsManager__Secret=secret)
     emulator.modules["services.secretsmanager"] = SimpleNamespace(_resolve=lambda _name: ("name", {"ARN": "arn:name"}))
     patches.refer_to_secrets_by_arn(emulator)
-    assert handlers_of(emulator, "AWS::SecretsManager::Secret")["create"]("Secret", {}, "Stack") == ("arn:name", {})
+    handlers = handlers_of(emulator, "AWS::SecretsManager::Secret")
+    assert handlers["create"]("Secret", {}, "Stack") == ("arn:name", {})
+    assert handlers["delete"]("arn:name", {}) == ("name", {})
 
 
 def test_functions_that_empty_buckets_are_not_called():
