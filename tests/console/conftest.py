@@ -39,7 +39,7 @@ def cluster() -> Iterator[RealCluster]:
         patch.setattr(wiring, "table_queue", lambda: queue)
         for name in ("commit_queue", "abort_queue"):  # no test ends a transaction
             patch.setattr(wiring, name, MemoryRequestQueue)
-        patch.setattr(session, "open_client", lambda url, auth, retry_s: connected_to(made))
+        patch.setattr(session, "open_client", lambda url, auth, retry_s, network: connected_to(made))
         yield made
         queue.stop()
         made.close()
