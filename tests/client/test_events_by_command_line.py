@@ -27,7 +27,7 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
     """Runs the command line with `given` as standard input: exit code, output, complaints."""
-    monkeypatch.setattr(session, "open_client", lambda url, auth, retry_s: cluster.client(retry_s=retry_s))
+    monkeypatch.setattr(session, "open_client", lambda url, auth, retry_s, network: cluster.client(retry_s=retry_s))
 
     def run(*arguments: str, given: bytes | io.BytesIO = b"") -> tuple[int, str, str]:
         source = io.BytesIO(given) if isinstance(given, bytes) else given

@@ -41,7 +41,7 @@ class FullDisk(io.RawIOBase):
 @pytest.fixture
 def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Runs `headrace event write s/t` with `given` as standard input, in a folder of its own."""
-    monkeypatch.setattr(session, "open_client", lambda url, auth, retry_s: cluster.client(retry_s=retry_s))
+    monkeypatch.setattr(session, "open_client", lambda url, auth, retry_s, network: cluster.client(retry_s=retry_s))
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, given: bytes = b"", source: io.BytesIO | None = None) -> tuple[int, str, str]:

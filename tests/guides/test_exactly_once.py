@@ -39,7 +39,7 @@ def programs(guide: GuideRunner, client: Headrace, scope: str, tmp_path: Path, m
 
 
 def _place(client: Headrace, scope: str, orders: list[dict[str, Any]]) -> None:
-    with client.writer(scope, "orders") as writer:
+    with client.writer(scope, "sales") as writer:
         writer.write_batch([json.dumps(order).encode() for order in orders], "carla")
 
 
@@ -88,17 +88,17 @@ def test_each_order_gets_one_invoice(
 @pytest.mark.parametrize("method", ["read_batch", "close"])
 def test_each_order_is_billed_once(programs: dict[str, Any], client: Headrace, method: str):
     with _power_cut(EventReader, method):
-        programs["bill_new_orders"](client)
-    programs["bill_new_orders"](client)
+        programs["bill_new_sales"](client)
+    programs["bill_new_sales"](client)
     billed = programs["database"].execute("select amount from bills where customer = 'carla' order by amount")
     assert billed.fetchall() == [(order["amount"],) for order in ORDERS]
 
 
 def _invoice(programs: dict[str, Any], client: Headrace, scope: str) -> int:
     """The number of orders that this run has read."""
-    tail = client.admin.stream_cut(scope, "orders", at="latest")
+    tail = client.admin.stream_cut(scope, "sales", at="latest")
     invoices = f"{scope}/invoices"
-    return client.transform(f"{scope}/orders", programs["invoices"], into=invoices, name="invoicing", end=tail).events
+    return client.transform(f"{scope}/sales", programs["invoices"], into=invoices, name="invoicing", end=tail).events
 
 
 @contextmanager
