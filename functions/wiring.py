@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.controller.services.auto_scaling import AutoScalingService
     from headrace.controller.services.cluster_service import ClusterService
     from headrace.controller.services.dead_letter_service import DeadLetterService
+    from headrace.controller.services.endpoints import SegmentEndpoints
     from headrace.controller.services.history import HistoryService
     from headrace.controller.services.key_value_table_service import KeyValueTableService
     from headrace.controller.services.reader_group_service import ReaderGroupService
@@ -254,6 +255,14 @@ def table_service() -> KeyValueTableService:
     from headrace.controller.services.key_value_table_service import KeyValueTableService
 
     return KeyValueTableService(metadata_store(), table_queue(), clock())
+
+
+@_once
+def segment_endpoints() -> SegmentEndpoints:
+    """For functions that may not read the keys with which stores are called."""
+    from headrace.controller.services.endpoints import SegmentEndpoints
+
+    return SegmentEndpoints(metadata_store(), *environment().containers)
 
 
 @_once

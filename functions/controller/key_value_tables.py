@@ -60,7 +60,7 @@ def list_table_segments(scope: ScopeName, table: TableName) -> TableSegments:
 def table_endpoint(
     scope: ScopeName, table: TableName, segment: SegmentId, network: NetworkOfClient = "vpc"
 ) -> SegmentEndpoint:
-    return wiring.segment_service().endpoint(scope, segments_owner(table), segment, network_of(network))
+    return wiring.segment_endpoints().endpoint(scope, segments_owner(table), segment, network_of(network))
 
 
 handler = lambda_handler(api)

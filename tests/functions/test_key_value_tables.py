@@ -11,6 +11,7 @@ from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.processors import tables
+from headrace import topology
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
@@ -73,7 +74,10 @@ def test_tables_by_page(call: Call):
 
 
 @pytest.mark.usefixtures("scope")
-def test_where_a_segment_is(call: Call, world: FunctionWorld):
+def test_where_a_segment_is(call: Call, world: FunctionWorld, monkeypatch: pytest.MonkeyPatch):
+    """No store is asked: the function may not read the keys of tokens, without which no store would answer it."""
+    assert "token-keys:read" not in topology.function("key-value-tables").grants
+    monkeypatch.setattr(wiring, "segment_stores", lambda: pytest.fail("a store would be asked"))
     assert call("GET", f"{TABLES}/k/segments/0/endpoint").status == 503
     container = container_of_segment("s/k_kvtable/0.#epoch.0", CONTAINER_COUNT)
     claim = claim_body(ContainerClaim("store-0", "store.test", 12345, "local"))

@@ -26,21 +26,18 @@ from headrace.api.segments import (
 )
 from headrace.api.trust import TrustView
 from headrace.controller.acceptance import Acceptance
-from headrace.controller.services.endpoints import endpoints_in
+from headrace.controller.services.endpoints import SegmentEndpoints
 from headrace.controller.services.segment_lineage import SegmentLineage, moved_to_head
 from headrace.controller.services.stream_ends import StreamEnds, WrittenCuts
-from headrace.metadata.cluster_records import find_claim
 from headrace.metadata.placed_cuts import PlacedCuts
 from headrace.metadata.stream_records import StoredStream, StreamRecords
 from headrace.metadata.trust import find_trust
-from headrace.model import segments
 from headrace.model.epochs import Epoch
 from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.external_access import Network
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
-from headrace.model.log_classes import ContainerLayout
-from headrace.model.names import check_segment_name_part, segment_name, stream_of_mark_stream
-from headrace.model.segments import StreamSegment, segment_epoch, segment_number
+from headrace.model.names import segment_name, stream_of_mark_stream
+from headrace.model.segments import StreamSegment, segment_epoch
 from headrace.model.stream_cut_ranges import SegmentRange, epochs_between, segments_between
 from headrace.model.stream_cuts import CutOrder, PlacedCut, StreamCut, compare_cuts, invalid_cut, later_cut
 from headrace.model.streams import Stream, may_have_sealed_by_clients
@@ -109,7 +106,7 @@ class SegmentService:
         self._ends = StreamEnds(self._history, segment_stores)
         self._written = WrittenCuts(segment_stores)
         self._sealed = SealedActiveSegments(segment_stores, acceptance)
-        self._layout = ContainerLayout(container_count, s3_containers)
+        self._endpoints = SegmentEndpoints(store, container_count, s3_containers)
 
     def segments_at_head(self, scope: str, stream: str) -> EpochSegments:
         """The oldest segments that can be read, each with the offset at which it starts."""
@@ -221,23 +218,7 @@ class SegmentService:
         Raises:
             UnavailableError: no segment store has claimed the container yet, or it has no address in the network yet.
         """
-        segments.segment_id(segment_epoch(segment_id), segment_number(segment_id))  # Rejects an invalid id.
-        scope, stream = check_segment_name_part("scope", scope), check_segment_name_part("stream", stream)
-        name = segment_name(scope, stream, segment_id)
-        container = self._layout.container_of_segment(name)
-        found = find_claim(self._store, container)
-        if found is None:
-            raise UnavailableError(
-                f"no segment store has claimed container {container} of segment {name} yet",
-                details={"container": container},
-            )
-        endpoint = endpoints_in(network, self._store, {container: found}).get(container)
-        if endpoint is None:
-            raise UnavailableError(
-                f"the store of container {container} has no address outside its network yet",
-                details={"container": container},
-            )
-        return endpoint
+        return self._endpoints.endpoint(scope, stream, segment_id, network)
 
     def trust(self) -> TrustView:
         """The authorities that clients of the segment stores trust; none in a deployment without TLS."""
