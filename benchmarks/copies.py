@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -42,18 +42,30 @@ WARM_UPS_MAX = 20
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.copies", description=__doc__.partition("\n")[0])
+    return compare("copies", __doc__, {name: {"segment_stores": count} for name, count in STORES.items()}, measure)
+
+
+def compare(
+    name: str,
+    purpose: str,
+    stacks: Mapping[str, Mapping[str, Any]],
+    measure: Callable[[Results, str, Headrace, Mapping[str, Any], int], None],
+) -> int:
+    """The program `python -m benchmarks.NAME`: rounds of all stacks, which have these options of `running_stack`.
+
+    `measure` gets the results, the name of a stack, a client and the state of it, and the number of the round.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=purpose.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds to take medians of")
-    parser.add_argument("--output", type=Path, default=Path("build/bench/copies.json"), help="file for the results")
+    parser.add_argument("--output", type=Path, default=Path(f"build/bench/{name}.json"), help="file for the results")
     options = parser.parse_args()
     options.output.parent.mkdir(parents=True, exist_ok=True)
     facts, results = machine_facts(), Results()
     with ExitStack() as parts:
-        stacks = {name: {"segment_stores": count} for name, count in STORES.items()}
         runs = warm_stacks(parts, options.output.parent, stacks)
         for number in range(options.rounds):
-            for name, (headrace, stack) in runs.items():
-                measure(results, name, headrace, stack, number)
+            for stack_name, (headrace, stack) in runs.items():
+                measure(results, stack_name, headrace, stack, number)
     written = document(
         results, machine=facts, versions=versions(), settings=asdict(SETTINGS) | {"rounds": options.rounds}
     )

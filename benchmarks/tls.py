@@ -7,24 +7,17 @@ for its own side of the encryption there. Tier 2 is the S3 double of `make bench
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import workloads
-from benchmarks.copies import SETTINGS, warm_stacks
-from benchmarks.machine import machine_facts, versions
+from benchmarks.copies import SETTINGS, compare
 from benchmarks.processor_time import processor_s
-from benchmarks.results import Results, document
+from benchmarks.results import Results
 from benchmarks.settings import KIB, AppendLoad, PacedLoad
 from headrace.client import Headrace
 
-ROUNDS: Final = 3
 PLAIN, SECURE = "plain", "secure"
 BURSTS: Final = (AppendLoad(100, 1_000_000), AppendLoad(KIB, 256 * KIB), AppendLoad(10 * KIB, 30_000))
 CATCH_UP: Final = AppendLoad(KIB, 256 * KIB)
@@ -32,24 +25,8 @@ PACED: Final = (PacedLoad(1_000, 5.0), PacedLoad(10_000, 5.0))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tls", description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds to take medians of")
-    parser.add_argument("--output", type=Path, default=Path("build/bench/tls.json"), help="file for the results")
-    options = parser.parse_args()
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    facts, results = machine_facts(), Results()
-    with ExitStack() as parts:
-        stacks = {PLAIN: {"segment_stores": 1}, SECURE: {"segment_stores": 1, "secure": True}}
-        runs = warm_stacks(parts, options.output.parent, stacks)
-        for number in range(options.rounds):
-            for name, (headrace, stack) in runs.items():
-                measure(results, name, headrace, stack, number)
-    written = document(
-        results, machine=facts, versions=versions(), settings=asdict(SETTINGS) | {"rounds": options.rounds}
-    )
-    options.output.write_text(json.dumps(written, indent=2) + "\n")
-    print(results.table())
-    return 0
+    stacks = {PLAIN: {"segment_stores": 1}, SECURE: {"segment_stores": 1, "secure": True}}
+    return compare("tls", __doc__, stacks, measure)
 
 
 def measure(results: Results, name: str, headrace: Headrace, stack: Mapping[str, Any], number: int) -> None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.config import Config
-
 from functions import wiring
+from functions.aws_clients import aws_client
 from functions.built_once import once
 from functions.observability import count, logger
 from headrace.adapters.load_balancer import LoadBalancerTargets
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 POLL_S: Final = 3.0
 PATIENCE_MS: Final = 180_000
 """A task registers its lease some seconds after it has started."""
-CONNECT_TIMEOUT_S: Final = 2
-READ_TIMEOUT_S: Final = 5
-ATTEMPTS_MAX: Final = 3
 
 
 @logger.inject_lambda_context
@@ -69,14 +65,9 @@ def _tell(kept: TargetsKept) -> None:
 
 @once
 def external_targets() -> ExternalTargets:
-    config = Config(
-        connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=READ_TIMEOUT_S,
-        retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
+    return LoadBalancerTargets(
+        aws_client("elbv2"), wiring.environment().external_balancer, EXTERNAL_ACCESS.group_prefix
     )
-    session: Any = wiring.aws_session()
-    client, balancer = session.create_client("elbv2", config=config), wiring.environment().external_balancer
-    return LoadBalancerTargets(client, balancer, EXTERNAL_ACCESS.group_prefix)
 
 
 def pause(seconds: float) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from functions import wiring
+from functions.aws_clients import aws_client
 from functions.deployment.custom_resources import ResourceRequest, send_report
 from functions.observability import logger
 
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 
 SERVICES: Final = {"S3": "s3", "DynamoDb": "dynamodb"}
 """The attributes of the resource, and the last parts of the names of the lists."""
-CONNECT_TIMEOUT_S: Final = 2
-READ_TIMEOUT_S: Final = 5
-ATTEMPTS_MAX: Final = 3
 
 
 @logger.inject_lambda_context
@@ -49,13 +45,7 @@ def handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, str]:
 
 def find_lists() -> dict[str, str]:
     """The ids of the lists by the names of the resource's attributes."""
-    config = Config(
-        connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=READ_TIMEOUT_S,
-        retries={"total_max_attempts": ATTEMPTS_MAX, "mode": "standard"},
-    )
-    session: Any = wiring.aws_session()
-    ec2 = session.create_client("ec2", config=config)
+    ec2 = aws_client("ec2")
     region = ec2.meta.region_name
     names = {f"com.amazonaws.{region}.{service}": attribute for attribute, service in SERVICES.items()}
     answer = ec2.describe_managed_prefix_lists(Filters=[{"Name": "prefix-list-name", "Values": list(names)}])

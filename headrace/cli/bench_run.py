@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.cli.bench_plan import RUN_BYTES, BenchPlan, EventMaker, Verification, due_events
 from headrace.cli.latency_histogram import LatencyHistogram
-from headrace.model.errors import HeadraceError
 
 if TYPE_CHECKING:
     from headrace.client import Ack, EventReader, EventWriter, Headrace
@@ -146,8 +145,6 @@ class BenchRun:
         def guarded() -> None:
             try:
                 work()
-            except HeadraceError as problem:
-                self._fail(problem)
             except Exception as problem:  # noqa: BLE001 - raised in the thread that waits
                 self._fail(problem)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import pytest
 from bridge_in_memory import Bridge
@@ -188,43 +190,28 @@ def test_any_name_has_an_endpoint_which_follows_the_container(bridge: Bridge, st
     assert bridge.call("getURI", asked) == pb.NodeUri(endpoint="host-b", port=1235)
 
 
+def _with_a_certified_store(bridge: Bridge, **options: Any) -> ControllerService:
+    """A service of which the first segment of `s/t` is at a store with a certificate."""
+    world = bridge.world
+    claim = ContainerClaim("store-0", "host-a", 1234, "z", tls_name="store-0.headrace.internal")
+    container = container_of_segment("s/t/0.#epoch.0", topology.CONTAINER_COUNT)
+    world.bare_store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)))
+    return ControllerService(world.scopes, world.streams, world.segments, bridge.waits, lambda: ("b", 1), **options)
+
+
 @pytest.mark.parametrize(
     ("names_stores", "store_name", "told"),
     [(True, "", "store-0.headrace.internal"), (True, "localhost", "localhost"), (False, "localhost", "host-a")],
 )
 def test_with_tls_clients_are_told_the_name_of_a_store(bridge: Bridge, names_stores: bool, store_name: str, told: str):
     """Pravega's clients check the name that they connect to, and the Rust client fails at an address."""
-    world = bridge.world
-    claim = ContainerClaim("store-0", "host-a", 1234, "z", tls_name="store-0.headrace.internal")
-    container = container_of_segment("s/t/0.#epoch.0", topology.CONTAINER_COUNT)
-    world.bare_store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)))
-    service = ControllerService(
-        world.scopes,
-        world.streams,
-        world.segments,
-        bridge.waits,
-        lambda: ("b", 1),
-        names_stores=names_stores,
-        store_name=store_name,
-    )
+    service = _with_a_certified_store(bridge, names_stores=names_stores, store_name=store_name)
     asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope="s", stream="t"), segmentId=0)
     assert service.segment_uri(asked) == pb.NodeUri(endpoint=told, port=1234)
 
 
 def test_clients_outside_are_told_the_external_address(bridge: Bridge):
-    world = bridge.world
-    claim = ContainerClaim("store-0", "host-a", 1234, "z", tls_name="store-0.headrace.internal")
-    container = container_of_segment("s/t/0.#epoch.0", topology.CONTAINER_COUNT)
-    world.bare_store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)))
-    service = ControllerService(
-        world.scopes,
-        world.streams,
-        world.segments,
-        bridge.waits,
-        lambda: ("b", 1),
-        names_stores=True,
-        network=Network.EXTERNAL,
-    )
+    world, service = bridge.world, _with_a_certified_store(bridge, names_stores=True, network=Network.EXTERNAL)
     asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope="s", stream="t"), segmentId=0)
     with pytest.raises(UnavailableError):  # a store of the release before says nothing of the network outside
         service.segment_uri(asked)

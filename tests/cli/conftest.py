@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 from api_in_memory import ApiInMemory
-from command_line import Ran, ReadJson, Run, Show
+from command_line import ReadJson, Run, Show, runner
 
 from functions import wiring
 from headrace import client
-from headrace.cli import main, session
+from headrace.cli import session
 from headrace.model.external_access import NetworkName
 
 
@@ -34,13 +34,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiInMemory]:
 def run(api: ApiInMemory, capsys: pytest.CaptureFixture[str]) -> Run:
     """`run("stream", "get", "s/t")` runs the command line."""
 
-    def run(*arguments: str) -> Ran:
-        capsys.readouterr()
-        code = main([*arguments])
-        shown = capsys.readouterr()
-        return Ran(code, shown.out, shown.err)
-
-    return run
+    return runner(capsys)
 
 
 @pytest.fixture

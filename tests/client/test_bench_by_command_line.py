@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from command_line import Ran, Run
+from command_line import Run, runner
 from real_cluster import RealCluster, connected_to
 
-from headrace.cli import bench_run, main, session
+from headrace.cli import bench_run, session
 from headrace.cli.bench_plan import Verification
 from headrace.cli.exit_codes import ExitCode
 from headrace.client import Headrace, ScalingPolicy, UnavailableError
@@ -20,13 +20,7 @@ def run(
     monkeypatch.setattr(session, "open_client", lambda *_: connected_to(real))
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
 
-    def run(*arguments: str) -> Ran:
-        capsys.readouterr()
-        code = main(["bench", *arguments])
-        shown = capsys.readouterr()
-        return Ran(code, shown.out, shown.err)
-
-    return run
+    return runner(capsys, "bench")
 
 
 def test_a_stream_of_its_own_is_measured_and_deleted(run: Run, headrace: Headrace):

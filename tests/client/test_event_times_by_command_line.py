@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from command_line import Ran, Run
+from command_line import Run, runner
 from real_cluster import RealCluster, connected_to
 
 from functions import wiring
 from headrace import topology
-from headrace.cli import main, session
+from headrace.cli import session
 from headrace.client import Headrace, ScalingPolicy
 
 
@@ -30,13 +30,7 @@ def run(
             for bucket in range(topology.BUCKET_COUNT):
                 wiring.watermark_ticks().run(bucket)
 
-    def run(*arguments: str) -> Ran:
-        capsys.readouterr()
-        code = main(["event", "read", "shop/orders", *arguments])
-        shown = capsys.readouterr()
-        return Ran(code, shown.out, shown.err)
-
-    return run
+    return runner(capsys, "event", "read", "shop/orders")
 
 
 def test_events_have_the_bounds_of_their_times(run: Run):

@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 import pytest
-from command_line import Ran, Run
+from command_line import Run, runner
 from real_cluster import RealCluster, WorkingQueue, connected_to
 
 from functions import wiring
-from headrace.cli import main, session
+from headrace.cli import session
 from headrace.client import (
     GroupReader,
     GroupReaderOptions,
@@ -50,13 +50,7 @@ def run(
     monkeypatch.setattr(session, "open_client", lambda *_: connected_to(real))
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
 
-    def run(*arguments: str) -> Ran:
-        capsys.readouterr()
-        code = main(["group", *arguments])
-        shown = capsys.readouterr()
-        return Ran(code, shown.out, shown.err)
-
-    return run
+    return runner(capsys, "group")
 
 
 def _write(headrace: Headrace, numbers: range) -> None:

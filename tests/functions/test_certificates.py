@@ -9,7 +9,8 @@ import pytest
 from lambda_context import FunctionContext
 from moto import mock_aws
 
-from functions import certificate_wiring, wiring
+from functions import wiring
+from functions.aws_clients import aws_client
 from functions.deployment import certificates, custom_resources
 from functions.deployment.certificates import PATIENCE_MS, handler
 from functions.deployment.custom_resources import ResourceRequest
@@ -44,8 +45,8 @@ class World:
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
         wiring.forget_services()
-        self.kms = certificate_wiring._client("kms")
-        self.secrets = certificate_wiring._client("secretsmanager")
+        self.kms = aws_client("kms")
+        self.secrets = aws_client("secretsmanager")
         self.keys: list[str] = []
         self.declare_key()
         for label in LABELS:

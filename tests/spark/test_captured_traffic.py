@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 SCOPE, STREAM = "shop", "orders"
 EVENTS: Final = 200
-STARTS_S: Final = 30
 
 
 def why_not() -> str | None:

@@ -1,10 +1,14 @@
-"""The types of the fixtures that run the command line."""
+"""The fixtures that run the command line: their types, and what they run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import pytest
+
+from headrace.cli import main
 
 
 class Ran(NamedTuple):
@@ -27,3 +31,15 @@ Show = Callable[..., str]
 
 ReadJson = Callable[..., Any]
 """Runs a command with --json that must succeed. Returns the document."""
+
+
+def runner(capsys: pytest.CaptureFixture[str], *command: str) -> Run:
+    """Runs `headrace` with these words, and then those of the call."""
+
+    def run(*arguments: str) -> Ran:
+        capsys.readouterr()
+        code = main([*command, *arguments])
+        shown = capsys.readouterr()
+        return Ran(code, shown.out, shown.err)
+
+    return run
