@@ -46,12 +46,12 @@ TAKE_SHARED_OPTIONS = frozenset({"console"})
 EVERYDAY, OPERATE, SECURITY = "Everyday", "Operate", "Security"
 PANELS: Mapping[str, str] = {
     **dict.fromkeys(("segment", "subscriber", "retention", "transaction", "watermark"), OPERATE),
-    **dict.fromkeys(("cluster", "dead-letter", "cost", "bench", "console"), OPERATE),
+    **dict.fromkeys(("cluster", "dead-letter", "doctor", "cost", "bench", "console"), OPERATE),
     **dict.fromkeys(("access", "grpc-user", "token-key", "trust"), SECURITY),
 }
 """The part of the help text in which a command is, if not in the everyday ones."""
 
-SINGLE_COMMANDS = ("top", "trust", "quickstart", "cost", "bench")
+SINGLE_COMMANDS = ("top", "trust", "quickstart", "cost", "bench", "doctor")
 """Commands without actions. Each has a module of its name in this folder, with a function `add_to`."""
 
 RESOURCES: Mapping[str, tuple[str, str]] = {

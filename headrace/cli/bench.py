@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,10 +10,10 @@ from headrace.cli.actions import action
 from headrace.cli.bench_plan import BenchPlan
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.outcome import Outcome
+from headrace.cli.own_stream import own_stream
 from headrace.cli.parameters import ScopedName, checked, positive, scoped_name
 from headrace.cli.quantities import parse_size, rate_text
 from headrace.cli.session import Session
-from headrace.model.errors import AlreadyExistsError, HeadraceError, IllegalStateError
 
 if TYPE_CHECKING:
     from headrace.cli.bench_run import Measured
@@ -68,52 +65,9 @@ def bench(
     plan = BenchPlan(event_bytes, seconds, writers, rate, segments)
     if stream is not None:
         return _outcome(stream, plan, BenchRun(session.client, *stream, plan).run(), is_removed=False)
-    with _own_stream(session, segments) as own:
+    with own_stream(session, SCOPE, "run", segments) as own:
         measured = BenchRun(session.client, *own, plan).run()
     return _outcome(own, plan, measured, is_removed=True)
-
-
-@contextmanager
-def _own_stream(session: Session, segments: int) -> Iterator[ScopedName]:
-    """A stream in the scope `bench`. Both are deleted at the end, also after Ctrl-C; the scope if this made it."""
-    from headrace.client import ScalingPolicy
-
-    admin = session.client.admin
-    stream = ScopedName(SCOPE, f"run-{secrets.token_hex(4)}")
-    made_scope = _create_scope(session)
-    try:
-        admin.create_stream(*stream, scaling=ScalingPolicy.fixed(segments))
-        yield stream
-    except BaseException as error:
-        _remove(session, stream, with_scope=made_scope, is_error=not isinstance(error, KeyboardInterrupt))
-        raise
-    _remove(session, stream, with_scope=made_scope, is_error=False)
-
-
-def _create_scope(session: Session) -> bool:
-    try:
-        session.client.admin.create_scope(SCOPE)
-    except AlreadyExistsError:
-        return False
-    return True
-
-
-def _remove(session: Session, stream: ScopedName, *, with_scope: bool, is_error: bool) -> None:
-    """After an error of the run, that one is reported, and a stream that could not be deleted is only named."""
-    admin = session.client.admin
-    try:
-        if any(each.stream == stream.name for each in admin.list_streams(stream.scope)):
-            admin.seal_stream(*stream)
-            admin.delete_stream(*stream)
-        if with_scope:
-            admin.delete_scope(stream.scope)
-    except IllegalStateError as error:
-        if error.specific_code != "scope_not_empty":
-            raise
-    except HeadraceError as error:
-        session.complain(f"{stream} was not deleted: {error.message}")
-        if not is_error:
-            raise
 
 
 def _outcome(stream: ScopedName, plan: BenchPlan, measured: Measured, *, is_removed: bool) -> Outcome:

@@ -33,6 +33,7 @@ from headrace.topology.functions import (
     TICKS_QUEUE,
     TOKEN_KEY_GATE,
     TOKEN_KEY_ROTATION,
+    TOKEN_KEYS_SECRET,
     feeds_itself,
     function,
 )
@@ -69,6 +70,7 @@ __all__ = [
     "TICKS",
     "TICKS_AT_ONCE_PER_BUCKET",
     "TICKS_QUEUE",
+    "TOKEN_KEYS_SECRET",
     "TOKEN_KEY_GATE",
     "TOKEN_KEY_ROTATION",
     "Bucket",

@@ -23,6 +23,8 @@ AUDIT_LOG_FUNCTION = "audit-log"
 """Subscriptions of the logs of API functions call it."""
 
 METADATA_TABLE = Table("headrace-metadata")
+TOKEN_KEYS_SECRET = "headrace-token-keys"
+"""The secret with the keys for delegation tokens, in a deployment with tokens."""
 CHUNK_BUCKET = Bucket("headrace-chunks")
 AUDIT_LOG = LogGroup("/headrace/audit", days=400)
 """The audit lines of all functions, for more than a year."""

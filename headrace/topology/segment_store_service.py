@@ -35,6 +35,8 @@ class SegmentStoreService:
     """
 
     module: str = "segmentstore_fargate"
+    cluster: str = "headrace"
+    """The ECS cluster, also of the bridge."""
     stores: int = 3
     stores_per_zone: int = 1
     copies: int = 3

@@ -24,7 +24,7 @@ from headrace import topology
 from headrace.certificate_names import dns_name, external_name, secret_name, store_label
 from headrace.topology.external_access import EXTERNAL_ACCESS
 from infra.constructs.acknowledgements import acknowledge
-from infra.constructs.deployed_resources import TOKEN_KEYS_SECRET_NAME, DeployedResources, function_name, log_group_name
+from infra.constructs.deployed_resources import DeployedResources, function_name, log_group_name
 from infra.constructs.least_privilege import function_role
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.lambda_bundle import ARCHITECTURE, RUNTIME
@@ -108,7 +108,7 @@ def token_environment(grants: Iterable[topology.Grant]) -> dict[str, str]:
     """The variables of a process that may read token keys; empty for all others."""
     if "token-keys:read" not in grants:
         return {}
-    return {"HEADRACE_TOKENS": "required", "HEADRACE_TOKEN_KEYS_SECRET": TOKEN_KEYS_SECRET_NAME}
+    return {"HEADRACE_TOKENS": "required", "HEADRACE_TOKEN_KEYS_SECRET": topology.TOKEN_KEYS_SECRET}
 
 
 def external_environment(settings: Settings, index: int) -> dict[str, str]:

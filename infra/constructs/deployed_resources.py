@@ -18,13 +18,11 @@ from headrace.certificate_names import secret_name
 from headrace.topology import Grant, Queue
 from infra.constructs.deployed_network import CONTROLLER_API_ID, published
 
-CLUSTER_NAME = "headrace"
+CLUSTER_NAME = topology.SEGMENT_STORES.cluster
 """The ECS cluster of the segment stores."""
 STORE_LOG_GROUP_NAME = "/headrace/segment-stores"
 REPLICA_SECRET_NAME = "headrace-replica-secret"
 """The secret that the segment stores of a deployment prove to each other."""
-TOKEN_KEYS_SECRET_NAME = "headrace-token-keys"
-"""The secret with the keys for delegation tokens, in a deployment with tokens."""
 GRPC_USERS_SECRET_NAME = "headrace-grpc-users"
 """The secret with the users of the gRPC bridge, in a deployment with bridge and tokens."""
 BRIDGE_LOG_GROUP_NAME = "/headrace/grpc-bridge"
@@ -104,7 +102,7 @@ class DeployedResources:
 
     @property
     def token_keys_arn(self) -> str:
-        return self._secret_arn(TOKEN_KEYS_SECRET_NAME)
+        return self._secret_arn(topology.TOKEN_KEYS_SECRET)
 
     def certificate_secret_arn(self, label: str) -> str:
         """The secret with the certificate of `label`; `*` for those of all."""

@@ -17,9 +17,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
-from headrace.topology import TOKEN_KEY_GATE, TOKEN_KEY_ROTATION
+from headrace.topology import TOKEN_KEY_GATE, TOKEN_KEY_ROTATION, TOKEN_KEYS_SECRET
 from infra.constructs.controller_function import ControllerFunction
-from infra.constructs.deployed_resources import TOKEN_KEYS_SECRET_NAME
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.lambda_bundle import lambda_code
 from infra.settings import Settings
@@ -42,7 +41,7 @@ class TokenKeysStack(cdk.Stack):
         self.secret = secretsmanager.Secret(
             self,
             "TokenKeys",
-            secret_name=TOKEN_KEYS_SECRET_NAME,
+            secret_name=TOKEN_KEYS_SECRET,
             description="Headrace: keys that sign delegation tokens; `headrace token-key` changes them",
             # CloudFormation generates no keys, but a field that nothing reads.
             generate_secret_string=secretsmanager.SecretStringGenerator(

@@ -1,0 +1,97 @@
+"""`headrace doctor`: examines the deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.actions import action
+from headrace.cli.exit_codes import ExitCode
+from headrace.cli.outcome import Outcome, Section
+from headrace.cli.own_stream import own_stream
+from headrace.cli.session import Session
+
+if TYPE_CHECKING:
+    from headrace.doctor.findings import Finding
+    from headrace.ports.clock import Clock
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command to the command line."""
+    examples = ["headrace doctor", "headrace doctor --deep", "headrace doctor --strict --json"]
+    action(app, "doctor", examples=examples)(doctor)
+
+
+def doctor(
+    session: Session,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="also connect to each store, and write and read an event in each container"),
+    ] = False,
+    aws: Annotated[
+        bool | None,
+        typer.Option("--aws/--no-aws", help="examine the AWS account, too (default: with --auth aws-iam)"),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="exit with 1 after warnings, too")] = False,
+) -> Outcome:
+    """Examine the deployment: stores, containers, logs, dead letters, security, and the AWS account.
+
+    It changes nothing. With --deep it makes a stream in the scope `headrace-checks`, and deletes it. A check that may
+    not look is skipped, and says which permission it needs. It exits with 1 if a check has failed.
+    """
+    from headrace.adapters.system_clock import SystemClock
+    from headrace.doctor.examination import examine_deployment
+    from headrace.doctor.findings import Verdict, in_order, worst
+
+    clock = SystemClock()
+    findings = examine_deployment(session.client, session.shared.controller_url, clock)
+    if deep:
+        findings += _data_path(session, clock)
+    if session.shared.auth == "aws-iam" if aws is None else aws:
+        findings += _account(clock)
+    findings = in_order(findings)
+    verdict = worst(findings)
+    is_bad = verdict is Verdict.FAILURE or (strict and verdict is Verdict.WARNING)
+    return _outcome(findings, verdict, ExitCode.REFUSED if is_bad else ExitCode.DONE)
+
+
+def _data_path(session: Session, clock: Clock) -> list[Finding]:
+    from headrace.doctor.data_path import SCOPE, data_path_findings, segments_for
+
+    containers = session.client.admin.cluster.get().container_count
+    with own_stream(session, SCOPE, "check", segments_for(containers), must_be_deleted=False) as stream:
+        return data_path_findings(session.client, *stream, containers, clock)
+
+
+def _account(clock: Clock) -> list[Finding]:
+    from datetime import UTC, datetime
+
+    from headrace.doctor.account import BotocoreAccount
+    from headrace.doctor.account_checks import account_findings
+
+    return account_findings(BotocoreAccount(), datetime.fromtimestamp(clock.now_ms() / 1000, UTC))
+
+
+def _outcome(findings: list[Finding], verdict: str, code: ExitCode) -> Outcome:
+    from headrace.doctor.findings import CHECKS, Verdict
+
+    def document_of(finding: Finding) -> Mapping[str, Any]:
+        check = CHECKS[finding.check]
+        return {
+            "check": finding.check,
+            "group": check.group,
+            "verdict": finding.verdict,
+            "question": check.question,
+            "evidence": finding.evidence,
+            "remedy": check.remedy,
+            "page": check.page,
+        }
+
+    document = {"verdict": verdict, "findings": [document_of(finding) for finding in findings]}
+    rows = [(finding.verdict.upper(), finding.check, finding.evidence) for finding in findings]
+    bad = [finding for finding in findings if finding.verdict in (Verdict.WARNING, Verdict.FAILURE)]
+    remedies = [(finding.check, CHECKS[finding.check].remedy, f"docs/{CHECKS[finding.check].page}") for finding in bad]
+    sections = [Section("What to do", ("CHECK", "REMEDY", "PAGE"), remedies)] if remedies else []
+    return Outcome(document, ("VERDICT", "CHECK", "EVIDENCE"), rows, sections=sections, code=code)

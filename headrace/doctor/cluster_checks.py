@@ -1,0 +1,194 @@
+"""Checks of what the controller says: stores, containers, logs, dead letters, and how it answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.api.cluster import ClusterView, ContainerLogsView, ContainerMapView, StoreView
+from headrace.api.dead_letters import DeadLetterView
+from headrace.doctor.findings import Finding, failure, listed, skipped, warning, well
+from headrace.model.cluster import ContainerStanding, StoreState
+from headrace.model.container_logs import COPIES, LEDGERS_REPORTED_FROM
+from headrace.model.dead_letters import DeadLetterStatus
+
+SKEW_MS_MAX: Final = 60_000
+LATE_TICK_MS: Final = 180_000
+"""The tick notices each minute that a lease has ended. A store that replicates gets fifty seconds more."""
+
+SPREAD_MAX: Final = 1.0
+"""How many containers more or fewer than its share a store may have: shares are no whole numbers."""
+
+_OPEN_LETTERS: Final = (DeadLetterStatus.STUCK, DeadLetterStatus.UNDONE, DeadLetterStatus.UNPROCESSED)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the controller answered. `letters` may be the first page of more."""
+
+    cluster: ClusterView
+    containers: ContainerMapView
+    logs: ContainerLogsView
+    letters: Sequence[DeadLetterView]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFacts:
+    """How the controller answers a request without a signature. Times in milliseconds since 1970.
+
+    `date_ms` is the time of the answer, None if it has none; `now_ms` that of this machine. `is_on_loopback`: the
+    controller runs on this machine, so that nobody else reaches it.
+    """
+
+    status: int
+    date_ms: int | None
+    now_ms: int
+    is_on_loopback: bool
+
+
+def cluster_findings(facts: ClusterFacts, now_ms: int) -> list[Finding]:
+    """`now_ms` is the time of the controller."""
+    return [
+        _dead_letters(facts.letters),
+        _ticks(facts.cluster, now_ms),
+        _stores(facts.cluster, now_ms),
+        _zones(facts.cluster, facts.logs),
+        _containers(facts.containers),
+        _spread(facts.cluster),
+        _log_recovery(facts.logs),
+        _log_copies(facts.logs),
+        _log_owners(facts.logs),
+    ]
+
+
+def answer_findings(facts: AnswerFacts) -> list[Finding]:
+    return [_clock(facts), _signatures(facts)]
+
+
+def _clock(facts: AnswerFacts) -> Finding:
+    if facts.date_ms is None:
+        return skipped("clock", "the controller's answer has no date")
+    skew_ms = facts.now_ms - facts.date_ms
+    direction = "behind" if skew_ms < 0 else "ahead of"
+    evidence = f"this machine is {abs(skew_ms) / 1000:.0f} s {direction} the controller"
+    return well("clock", evidence) if abs(skew_ms) < SKEW_MS_MAX else failure("clock", evidence)
+
+
+def _signatures(facts: AnswerFacts) -> Finding:
+    if facts.status in (401, 403):
+        return well("signatures", f"a request without a signature got status {facts.status}")
+    if facts.is_on_loopback:
+        return well("signatures", "the controller is on this machine, and other machines do not reach it")
+    if facts.status >= 500:
+        return skipped("signatures", f"the controller answered with status {facts.status}")
+    return failure("signatures", f"a request without a signature got status {facts.status}")
+
+
+def _dead_letters(letters: Sequence[DeadLetterView]) -> Finding:
+    counts = Counter(letter.status for letter in letters)
+    waiting = [letter for letter in letters if letter.status in _OPEN_LETTERS]
+    if not waiting:
+        return well("dead-letters", "no letter waits for an operator")
+    counted = ", ".join(f"{counts[status]} {status}" for status in _OPEN_LETTERS if counts[status])
+    names = listed([f"{letter.subject or letter.queue} ({letter.cause.code})" for letter in waiting])
+    verdict = failure if counts[DeadLetterStatus.STUCK] else warning
+    return verdict("dead-letters", f"{counted}: {names}")
+
+
+def _ticks(cluster: ClusterView, now_ms: int) -> Finding:
+    unnoticed = [
+        store.store_id
+        for store in cluster.stores
+        if store.state in (StoreState.SERVING, StoreState.LEAVING) and now_ms - store.lease_until_ms > LATE_TICK_MS
+    ]
+    if unnoticed:
+        return failure("ticks", f"the leases of {listed(unnoticed)} ended minutes ago, and no tick has noticed it")
+    if cluster.stores and cluster.map_version is None:
+        return failure("ticks", f"no tick has written a container map for {len(cluster.stores)} stores")
+    return well("ticks", "leases and container map are as ticks leave them")
+
+
+def _stores(cluster: ClusterView, now_ms: int) -> Finding:
+    if not cluster.stores:
+        return failure("stores", "no segment store has registered")
+    lost = [
+        store.store_id
+        for store in cluster.stores
+        if store.state is StoreState.LOST or (store.state is StoreState.SERVING and _is_expired(store, now_ms))
+    ]
+    leaving = [store.store_id for store in cluster.stores if store.state is StoreState.LEAVING]
+    serving = sum(store.state is StoreState.SERVING and not _is_expired(store, now_ms) for store in cluster.stores)
+    if lost:
+        return failure("stores", f"without a lease: {listed(lost)}; serving: {serving}")
+    if not serving:
+        return failure("stores", f"none of {len(cluster.stores)} stores serves")
+    if leaving:
+        return warning("stores", f"shutting down: {listed(leaving)}; serving: {serving}")
+    return well("stores", f"serving: {serving}")
+
+
+def _is_expired(store: StoreView, now_ms: int) -> bool:
+    return now_ms - store.lease_until_ms > SKEW_MS_MAX
+
+
+def _zones(cluster: ClusterView, logs: ContainerLogsView) -> Finding:
+    zones = sorted({store.zone for store in cluster.stores if store.state is StoreState.SERVING})
+    copies = max((log.copies for log in logs.logs if log.copies is not None), default=1)
+    evidence = f"copies of a log: {copies}; zones with stores: {listed(zones) or 'none'}"
+    return failure("zones", evidence) if copies == COPIES and len(zones) < COPIES else well("zones", evidence)
+
+
+def _containers(containers: ContainerMapView) -> Finding:
+    away = [each for each in containers.containers if each.state is not ContainerStanding.SERVED]
+    if not away:
+        return well("containers", f"served: {len(containers.containers)}")
+    names = listed([f"{each.container} {each.state} (map: {each.store or 'none'})" for each in away])
+    is_moving = all(each.state is ContainerStanding.MOVING for each in away)
+    return (warning if is_moving else failure)("containers", f"{len(away)} not served: {names}")
+
+
+def _spread(cluster: ClusterView) -> Finding:
+    serving = [store for store in cluster.stores if store.state is StoreState.SERVING]
+    capacity = sum(store.capacity for store in serving)
+    if not capacity:
+        return skipped("spread", "no store serves")
+    held = sum(len(store.containers) for store in serving)
+    uneven = [
+        f"{store.store_id} has {len(store.containers)} instead of {share:.1f}"
+        for store in serving
+        if abs(len(store.containers) - (share := held * store.capacity / capacity)) > SPREAD_MAX
+    ]
+    if uneven:
+        return warning("spread", listed(uneven))
+    return well("spread", f"containers: {held}, stores: {len(serving)}")
+
+
+def _log_recovery(logs: ContainerLogsView) -> Finding:
+    blocked = [log for log in logs.logs if log.blocked]
+    if not blocked:
+        return well("log-recovery", "no container waits for its log")
+    names = listed(
+        [
+            f"{log.container} (members: {', '.join(each.store or each.replica[:8] for each in log.members)})"
+            for log in blocked
+        ]
+    )
+    return failure("log-recovery", f"containers that wait for members of their log: {names}")
+
+
+def _log_copies(logs: ContainerLogsView) -> Finding:
+    lacking = [f"{log.container} ({len(log.members)} members)" for log in logs.logs if not log.complete]
+    if lacking:
+        return warning("log-copies", f"logs of containers with fewer copies than wanted: {listed(lacking)}")
+    replicated = sum(log.copies == COPIES for log in logs.logs)
+    return well("log-copies", f"logs with {COPIES} copies: {replicated} of {len(logs.logs)}, none lacks one")
+
+
+def _log_owners(logs: ContainerLogsView) -> Finding:
+    longest = max(logs.logs, key=lambda log: len(log.ledgers), default=None)
+    if longest is None or not longest.ledgers:
+        return well("log-owners", "no log has a ledger")
+    evidence = f"the log of container {longest.container} has {len(longest.ledgers)} ledgers, the most"
+    return (warning if len(longest.ledgers) >= LEDGERS_REPORTED_FROM else well)("log-owners", evidence)

@@ -1,0 +1,188 @@
+"""Tries the data path: connects to each store, and writes an event into each container and reads it again.
+
+It is the only part that writes: into a stream that the caller has made for it, and deletes afterwards.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from headrace.api.segments import SegmentEndpoint, StartedSegment
+from headrace.doctor.findings import Finding, failure, listed, skipped, warning, well
+from headrace.model.errors import HeadraceError
+from headrace.model.limits import EVENT_HEADER_BYTES, SEGMENTS_PER_STREAM_MAX
+from headrace.model.routing import routing_key_position
+from headrace.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from headrace.client import Headrace
+
+SCOPE: Final = "headrace-checks"
+SEGMENTS_PER_CONTAINER: Final = 6
+"""Segments are spread by a hash, so that a container is left out now and then: of eight, once in seventy times."""
+
+CONNECT_TIMEOUT_S: Final = 5.0
+ANSWER_TIMEOUT_S: Final = 15.0
+"""How long a container may take to acknowledge its event."""
+
+CERTIFICATE_S_MIN: Final = 10 * 86_400
+"""The function that issues certificates reports an error from then on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A segment of a container, and the store that serves it."""
+
+    segment: StartedSegment
+    endpoint: SegmentEndpoint
+
+    @property
+    def address(self) -> tuple[str, int, str]:
+        return self.endpoint.host, self.endpoint.port, self.endpoint.tls_name
+
+    @property
+    def routing_key(self) -> str:
+        """A key whose events go to this segment."""
+        keys: Iterator[str] = (f"key-{number}" for number in count())
+        return next(key for key in keys if self.segment.low <= routing_key_position(key) < self.segment.high)
+
+
+def segments_for(container_count: int) -> int:
+    """How many segments the stream of the check has."""
+    return min(SEGMENTS_PER_CONTAINER * container_count, SEGMENTS_PER_STREAM_MAX)
+
+
+def data_path_findings(
+    client: Headrace,
+    scope: str,
+    stream: str,
+    container_count: int,
+    clock: Clock,
+) -> list[Finding]:
+    """Examines the stores and containers of a stream that exists and has no events.
+
+    Raises:
+        HeadraceError: the controller does not answer about the stream.
+    """
+    places, unserved = _places(client, scope, stream)
+    ends_s: dict[str, float] = {}
+    refused: dict[str, str] = {}
+    addresses = sorted({place.address for place in places.values()})
+    for host, port, tls_name in addresses:
+        name = f"{host}:{port}"
+        try:
+            ends_s[name] = _certificate_end_s(client, host, port, tls_name)
+        except (OSError, HeadraceError) as error:
+            refused[name] = error.message if isinstance(error, HeadraceError) else str(error)
+    return [
+        _connections(len(addresses), refused),
+        _certificates({name: end_s for name, end_s in ends_s.items() if end_s}, clock.now_ms() / 1000),
+        _round_trip(client, scope, stream, places, unserved, container_count),
+    ]
+
+
+def _places(client: Headrace, scope: str, stream: str) -> tuple[dict[int, Place], list[str]]:
+    """A segment of each container by its number, and the errors for segments that no store serves."""
+    places: dict[int, Place] = {}
+    unserved: list[str] = []
+    for segment in client.admin.segments(scope, stream):
+        try:
+            endpoint = client.admin.endpoint(scope, stream, segment.segment_id)
+        except HeadraceError as error:
+            if error.message not in unserved:
+                unserved.append(error.message)
+        else:
+            places.setdefault(endpoint.container, Place(segment, endpoint))
+    return places, unserved
+
+
+def _certificate_end_s(client: Headrace, host: str, port: int, tls_name: str) -> float:
+    """Connects as clients do. Returns when the certificate ends in seconds since 1970; 0 for a store without TLS."""
+    context = client.admin.trust.context() if tls_name else None
+    with socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S) as plain:
+        if context is None:
+            return 0.0
+        with context.wrap_socket(plain, server_hostname=tls_name) as secured:
+            certificate = secured.getpeercert() or {}
+    return float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
+
+
+def _connections(stores: int, refused: Mapping[str, str]) -> Finding:
+    if refused:
+        reasons = listed([f"{name} ({reason})" for name, reason in refused.items()])
+        return failure("connections", f"refused by {len(refused)} of {stores} processes: {reasons}")
+    if not stores:
+        return failure("connections", "no store serves a segment of the check")
+    return well("connections", f"processes that accept them: {stores}")
+
+
+def _certificates(ends_s: Mapping[str, float], now_s: float) -> Finding:
+    if not ends_s:
+        return skipped("certificates", "no store has shown a certificate")
+    soon = [
+        f"{name} ({(end_s - now_s) / 86_400:.1f} days)"
+        for name, end_s in ends_s.items()
+        if end_s - now_s < CERTIFICATE_S_MIN
+    ]
+    if soon:
+        return warning("certificates", f"end soon: {listed(soon)}")
+    return well("certificates", f"the first ends in {(min(ends_s.values()) - now_s) / 86_400:.1f} days")
+
+
+def _write_all(client: Headrace, scope: str, stream: str, places: Mapping[int, Place]) -> dict[int, str]:
+    """Writes the number of each container into its segment. Returns the errors by container."""
+    from headrace.client import WriterOptions
+
+    failed: dict[int, str] = {}
+    writer = client.writer(scope, stream, WriterOptions(give_up_after_s=ANSWER_TIMEOUT_S))
+    acks = {container: writer.write(_event(container), place.routing_key) for container, place in places.items()}
+    for container, ack in acks.items():
+        try:
+            ack.result()
+        except HeadraceError as error:
+            failed[container] = error.message
+    with suppress(HeadraceError):  # the acknowledgements have said it
+        writer.close()
+    return failed
+
+
+def _event(container: int) -> bytes:
+    return str(container).encode()
+
+
+def _problem_of_reading(client: Headrace, scope: str, stream: str, container: int, place: Place) -> str | None:
+    """Why the event of a container does not come back; None if it does.
+
+    It asks the store of the container only: a list of ranges would fail for all if one store is away.
+    """
+    from headrace.client import SegmentRange
+
+    segment, length = place.segment, EVENT_HEADER_BYTES + len(_event(container))
+    part = SegmentRange(scope, stream, segment.segment_id, segment.low, segment.high, 0, length)
+    try:
+        with client.range_reader(part, read_history_from="segment_store") as reader:
+            events = [read.event for read in reader]
+    except HeadraceError as error:
+        return error.message
+    return None if events == [_event(container)] else f"{len(events)} events came back"
+
+
+def _round_trip(
+    client: Headrace, scope: str, stream: str, places: Mapping[int, Place], unserved: list[str], container_count: int
+) -> Finding:
+    failed = _write_all(client, scope, stream, places)
+    for container, place in places.items():
+        if container not in failed and (problem := _problem_of_reading(client, scope, stream, container, place)):
+            failed[container] = problem
+    if failed:
+        reasons = listed([f"{container} ({reason})" for container, reason in sorted(failed.items())])
+        return failure("round-trip", f"{len(failed)} of {len(places)} containers: {reasons}")
+    if unserved:
+        return failure("round-trip", f"segments without a store: {listed(unserved)}")
+    return well("round-trip", f"an event came back from {len(places)} of {container_count} containers")

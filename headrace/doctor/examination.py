@@ -1,0 +1,81 @@
+"""Asks the controller for what the checks need. It sends requests that change nothing."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from headrace.doctor.cluster_checks import AnswerFacts, ClusterFacts, answer_findings, cluster_findings
+from headrace.doctor.findings import Finding, skipped, warning, well
+from headrace.model.errors import HeadraceError, IllegalStateError
+from headrace.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from headrace.client import Headrace
+
+TIMEOUT_S: Final = 10.0
+_UNSIGNED_PATH: Final = "/v1/scopes?limit=1"
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+def examine_deployment(
+    client: Headrace,
+    url: str,
+    clock: Clock,
+    transport: httpx.BaseTransport | None = None,
+) -> list[Finding]:
+    """What the checks of the control plane, the stores and their security find.
+
+    Raises:
+        HeadraceError: the controller does not answer, or refuses these credentials.
+    """
+    admin = client.admin
+    facts = ClusterFacts(
+        admin.cluster.get(), admin.cluster.containers(), admin.cluster.logs(), admin.dead_letters.page().letters
+    )
+    answer = _answer(url, clock, transport)
+    skew_ms = 0 if answer is None or answer.date_ms is None else answer.now_ms - answer.date_ms
+    found = cluster_findings(facts, clock.now_ms() - skew_ms)
+    if answer is None:
+        reason = "the controller did not answer a request without a signature"
+        found += [skipped("clock", reason), skipped("signatures", reason)]
+    else:
+        found += answer_findings(answer)
+    return [*found, _tokens(client), _tls(client)]
+
+
+def _answer(url: str, clock: Clock, transport: httpx.BaseTransport | None) -> AnswerFacts | None:
+    """Sends a request without a signature: its answer has a date, and should be a refusal. None: there was none."""
+    is_on_loopback = urlsplit(url).hostname in _LOOPBACK
+    try:
+        with httpx.Client(transport=transport, timeout=TIMEOUT_S, trust_env=not is_on_loopback) as http:
+            response = http.get(url.rstrip("/") + _UNSIGNED_PATH)
+    except httpx.HTTPError:
+        return None
+    return AnswerFacts(response.status_code, _date_ms(response), clock.now_ms(), is_on_loopback)
+
+
+def _date_ms(response: httpx.Response) -> int | None:
+    try:
+        return int(parsedate_to_datetime(response.headers["date"]).timestamp() * 1000)
+    except (KeyError, ValueError):
+        return None
+
+
+def _tokens(client: Headrace) -> Finding:
+    if client.admin.delegation_tokens.demanded:
+        return well("tokens", "the controller says that stores demand them")
+    return warning("tokens", "who reaches a store may read and write every stream")
+
+
+def _tls(client: Headrace) -> Finding:
+    try:
+        authorities = client.admin.trust.authorities().certificates
+    except IllegalStateError:
+        return warning("tls", "no authority is published: events and tokens are sent in clear text")
+    except HeadraceError as error:
+        return skipped("tls", error.message)
+    return well("tls", f"published authorities: {len(authorities)}")

@@ -1,0 +1,150 @@
+"""`headrace doctor` against a real cluster: what it asks, what it finds, and what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from command_line import Run, runner
+from real_cluster import RealCluster, client_of, connected_to, secure_cluster, serve_functions
+
+from functions import wiring
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.adapters.system_clock import SystemClock
+from headrace.cli import session
+from headrace.cli.exit_codes import ExitCode
+from headrace.client import Headrace, ScalingPolicy
+from headrace.doctor import data_path
+from headrace.doctor.data_path import data_path_findings, segments_for
+from headrace.doctor.examination import examine_deployment
+from headrace.doctor.findings import CHECKS, Finding, Verdict
+
+CONTAINERS = 4
+URL = "https://api.test"
+DAY_MS = 86_400_000
+NOON_MS = 1_800_014_400_000
+"""15 January 2027, 12:00 UTC."""
+
+
+@pytest.fixture
+def run(
+    real: RealCluster, headrace: Headrace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """`run("--deep")` runs `headrace doctor`."""
+    monkeypatch.setattr(session, "open_client", lambda *_: connected_to(real))
+    monkeypatch.setenv("HEADRACE_URL", "http://127.0.0.1:9")  # where nothing answers a request without a signature
+    monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
+    return runner(capsys, "doctor")
+
+
+@pytest.fixture
+def secured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RealCluster]:
+    """A cluster that wants TLS and tokens."""
+    cluster = secure_cluster(monkeypatch, tmp_path)
+    serve_functions(cluster, monkeypatch)
+    yield cluster
+    cluster.close()
+    wiring.forget_services()
+
+
+def _by_check(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.check: finding for finding in findings}
+
+
+def _examined(client: Headrace, clock: SystemClock | ManualClock) -> dict[str, Finding]:
+    """What the examination of the data path finds in a stream of its own."""
+    client.admin.create_scope("checks", exist_ok=True)
+    client.admin.create_stream("checks", "path", scaling=ScalingPolicy.fixed(segments_for(CONTAINERS)))
+    return _by_check(data_path_findings(client, "checks", "path", CONTAINERS, clock))
+
+
+def test_the_document_has_a_stable_form(run: Run):
+    """Programs read it: fields are added, never renamed."""
+    ran = run("--json")
+    document = ran.document
+    assert set(document) == {"verdict", "findings"}
+    for finding in document["findings"]:
+        assert set(finding) == {"check", "group", "verdict", "question", "evidence", "remedy", "page"}
+        assert finding["check"] in CHECKS
+        assert finding["verdict"] in {"well", "skipped", "warning", "failure"}
+    assert [finding["check"] for finding in document["findings"]] == [
+        check for check, described in CHECKS.items() if described.group in ("control plane", "stores", "security")
+    ]
+
+
+def test_failures_end_with_one_and_say_what_to_do(run: Run):
+    """No store of this cluster has a lease, which is a fault."""
+    ran = run()
+    assert ran.code == ExitCode.REFUSED
+    assert "FAILURE  stores" in ran.out
+    assert "What to do" in ran.out
+    assert "docs/operating/deploy.md#diagnose-a-store-that-does-not-start" in ran.out
+
+
+def test_warnings_fail_a_strict_run_only(run: Run, monkeypatch: pytest.MonkeyPatch):
+    found = [Finding("tokens", Verdict.WARNING, "off"), Finding("tls", Verdict.SKIPPED, "")]
+    monkeypatch.setattr("headrace.doctor.examination.examine_deployment", lambda *_: list(found))
+    assert run().code == ExitCode.DONE
+    assert run("--strict").code == ExitCode.REFUSED
+    found.pop(0)
+    assert run("--strict").code == ExitCode.DONE
+
+
+def test_an_examination_only_reads(real: RealCluster, headrace: Headrace):
+    before = repr(real.metadata._partitions)
+    methods: set[str] = set()
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        methods.add(request.method)
+        return httpx.Response(403, headers={"date": "Fri, 15 Jan 2027 12:00:00 GMT"})
+
+    examine_deployment(headrace, URL, SystemClock(), httpx.MockTransport(refuse))
+    assert methods == {"GET"}
+    assert repr(real.metadata._partitions) == before
+
+
+def test_what_an_unsigned_request_answers_is_judged(headrace: Headrace):
+    clock = ManualClock(NOON_MS + 61_000)
+    date = {"date": "Fri, 15 Jan 2027 12:00:00 GMT"}
+    answers = {403: Verdict.WELL, 200: Verdict.FAILURE}
+    for status, verdict in answers.items():
+        transport = httpx.MockTransport(lambda _, status=status: httpx.Response(status, headers=date))
+        findings = _by_check(examine_deployment(headrace, URL, clock, transport))
+        assert findings["signatures"].verdict is verdict
+        assert "61 s ahead" in findings["clock"].evidence
+
+
+def test_a_deep_examination_leaves_nothing(run: Run, headrace: Headrace):
+    shown = run("--deep", "--json").document["findings"]
+    found = {finding["check"]: finding["verdict"] for finding in shown}
+    assert (found["connections"], found["round-trip"]) == ("well", "well")
+    assert headrace.admin.list_scopes() == ["shop"]
+
+
+def test_a_secured_data_path_is_examined_as_clients_use_it(secured: RealCluster):
+    with client_of(secured) as client:
+        findings = _examined(client, SystemClock())
+        assert {finding.verdict for finding in findings.values()} == {Verdict.WELL}, findings
+        assert f"of {CONTAINERS} containers" in findings["round-trip"].evidence
+        transport = httpx.MockTransport(lambda _: httpx.Response(403))
+        security = _by_check(examine_deployment(client, URL, SystemClock(), transport))
+    assert [security[check].verdict for check in ("signatures", "tokens", "tls")] == [Verdict.WELL] * 3
+
+
+def test_a_certificate_that_ends_soon_is_named(secured: RealCluster):
+    with client_of(secured) as client:
+        findings = _examined(client, ManualClock(SystemClock().now_ms() + 10_000 * DAY_MS))
+    assert findings["certificates"].verdict is Verdict.WARNING
+    assert "127.0.0.1:" in findings["certificates"].evidence
+
+
+def test_a_store_that_is_away_is_named(real: RealCluster, headrace: Headrace, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(data_path, "ANSWER_TIMEOUT_S", 0.5)
+    headrace.admin.create_stream("shop", "path", scaling=ScalingPolicy.fixed(segments_for(CONTAINERS)))
+    real.kill_store()
+    findings = _by_check(data_path_findings(headrace, "shop", "path", CONTAINERS, SystemClock()))
+    assert findings["connections"].verdict is Verdict.FAILURE
+    assert findings["round-trip"].verdict is Verdict.FAILURE
+    assert f"127.0.0.1:{real._port}" in findings["connections"].evidence

@@ -1,0 +1,189 @@
+"""The checks of what the controller says: each fault is found by its check, and by no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from healthy_cluster import CONTAINERS, NOW_MS, with_container, with_letters, with_log, with_store
+
+from headrace.api.cluster import ClusterView, ContainerLogsView, ContainerMapView, LedgerView
+from headrace.doctor.cluster_checks import (
+    LATE_TICK_MS,
+    SKEW_MS_MAX,
+    AnswerFacts,
+    ClusterFacts,
+    answer_findings,
+    cluster_findings,
+)
+from headrace.doctor.findings import CHECKS, NAMES_SHOWN, Finding, Verdict, in_order, listed, worst
+from headrace.model.cluster import ContainerStanding, StoreState
+from headrace.model.container_logs import LEDGERS_REPORTED_FROM
+from headrace.model.dead_letters import DeadLetterStatus
+
+Change = Callable[[ClusterFacts], ClusterFacts]
+
+
+def _unwell(facts: ClusterFacts) -> dict[str, Finding]:
+    return {
+        finding.check: finding for finding in cluster_findings(facts, NOW_MS) if finding.verdict is not Verdict.WELL
+    }
+
+
+def test_a_healthy_cluster_is_well(facts: ClusterFacts):
+    assert _unwell(facts) == {}
+
+
+def _without_lease(facts: ClusterFacts) -> ClusterFacts:
+    return with_store(facts, 1, lease_until_ms=NOW_MS - LATE_TICK_MS - 1)
+
+
+def _without_map(facts: ClusterFacts) -> ClusterFacts:
+    cluster = ClusterView(map_version=None, container_count=CONTAINERS, stores=facts.cluster.stores)
+    return ClusterFacts(cluster, facts.containers, facts.logs, facts.letters)
+
+
+FAULTS: dict[str, tuple[Change, dict[str, Verdict], str]] = {
+    "a lost store": (
+        lambda facts: with_store(facts, 2, state=StoreState.LOST),
+        {"stores": Verdict.FAILURE, "zones": Verdict.FAILURE},
+        "store-2",
+    ),
+    "a store that shuts down": (
+        lambda facts: with_store(facts, 2, state=StoreState.LEAVING, containers=()),
+        {"stores": Verdict.WARNING, "zones": Verdict.FAILURE},
+        "store-2",
+    ),
+    "ticks that have stopped": (
+        _without_lease,
+        {"ticks": Verdict.FAILURE, "stores": Verdict.FAILURE},
+        "store-1",
+    ),
+    "no container map": (_without_map, {"ticks": Verdict.FAILURE}, "3 stores"),
+    "a container that waits for its store": (
+        lambda facts: with_container(facts, 4, state=ContainerStanding.WAITING),
+        {"containers": Verdict.FAILURE},
+        "4 WAITING",
+    ),
+    "a container that moves": (
+        lambda facts: with_container(facts, 4, state=ContainerStanding.MOVING),
+        {"containers": Verdict.WARNING},
+        "4 MOVING",
+    ),
+    "an uneven map": (
+        lambda facts: with_store(with_store(facts, 0, containers=tuple(range(6))), 1, containers=()),
+        {"spread": Verdict.WARNING},
+        "store-0 has 6 instead of 3.0",
+    ),
+    "a blocked container": (
+        lambda facts: with_log(facts, 3, blocked=True),
+        {"log-recovery": Verdict.FAILURE},
+        "3 (members: store-0, store-1, store-2)",
+    ),
+    "a log with two copies": (
+        lambda facts: with_log(facts, 5, members=facts.logs.logs[5].members[:2], complete=False),
+        {"log-copies": Verdict.WARNING},
+        "5 (2 members)",
+    ),
+    "owners that do not last": (
+        lambda facts: with_log(facts, 6, ledgers=tuple(LedgerView(epoch, 0) for epoch in range(LEDGERS_REPORTED_FROM))),
+        {"log-owners": Verdict.WARNING},
+        "container 6",
+    ),
+    "a request that is stuck": (
+        lambda facts: with_letters(facts, DeadLetterStatus.DONE, DeadLetterStatus.STUCK),
+        {"dead-letters": Verdict.FAILURE},
+        "1 STUCK: shop/orders-1 (unavailable)",
+    ),
+    "a request that was undone": (
+        lambda facts: with_letters(facts, DeadLetterStatus.UNDONE, DeadLetterStatus.UNPROCESSED),
+        {"dead-letters": Verdict.WARNING},
+        "1 UNDONE, 1 UNPROCESSED",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a15_each_fault_is_named_by_its_check(fault: str, facts: ClusterFacts):
+    change, expected, evidence = FAULTS[fault]
+    unwell = _unwell(change(facts))
+    assert {check: finding.verdict for check, finding in unwell.items()} == expected
+    assert evidence in " ".join(finding.evidence for finding in unwell.values())
+
+
+def test_letters_that_are_done_need_no_operator(facts: ClusterFacts):
+    assert _unwell(with_letters(facts, DeadLetterStatus.DONE, DeadLetterStatus.REPLAYED)) == {}
+
+
+def test_a_lease_that_ends_now_is_no_fault(facts: ClusterFacts):
+    assert _unwell(with_store(facts, 1, lease_until_ms=NOW_MS - SKEW_MS_MAX)) == {}
+
+
+def test_one_copy_needs_no_zones(facts: ClusterFacts):
+    """A deployment with one copy has no logs with records, or logs that say so."""
+    changed = facts
+    for number in range(CONTAINERS):
+        changed = with_log(changed, number, copies=1)
+    for number in range(1, 3):
+        changed = with_store(changed, number, zone="a")
+    assert _unwell(changed) == {}
+
+
+def test_a_cluster_without_stores_has_failed():
+    facts = ClusterFacts(
+        ClusterView(map_version=None, container_count=0, stores=()),
+        ContainerMapView(map_version=None, containers=()),
+        ContainerLogsView(logs=()),
+        (),
+    )
+    unwell = _unwell(facts)
+    assert unwell["stores"].verdict is Verdict.FAILURE
+    assert unwell["spread"].verdict is Verdict.SKIPPED
+
+
+@pytest.mark.parametrize(
+    ("status", "is_on_loopback", "verdict"),
+    [
+        (403, False, Verdict.WELL),
+        (401, False, Verdict.WELL),
+        (200, False, Verdict.FAILURE),
+        (404, False, Verdict.FAILURE),
+        (200, True, Verdict.WELL),
+        (503, False, Verdict.SKIPPED),
+    ],
+)
+def test_an_api_without_signatures_is_a_fault(status: int, is_on_loopback: bool, verdict: Verdict):
+    clock, signatures = answer_findings(AnswerFacts(status, NOW_MS, NOW_MS, is_on_loopback))
+    assert (clock.verdict, signatures.verdict) == (Verdict.WELL, verdict)
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "verdict", "word"),
+    [
+        (SKEW_MS_MAX - 1, Verdict.WELL, "ahead of"),
+        (SKEW_MS_MAX, Verdict.FAILURE, "ahead of"),
+        (-SKEW_MS_MAX, Verdict.FAILURE, "behind"),
+    ],
+)
+def test_a_wrong_clock_is_a_fault(ahead_ms: int, verdict: Verdict, word: str):
+    clock, _ = answer_findings(AnswerFacts(403, NOW_MS, NOW_MS + ahead_ms, False))
+    assert (clock.verdict, word in clock.evidence) == (verdict, True)
+
+
+def test_an_answer_without_a_date_says_nothing_of_the_clock():
+    assert answer_findings(AnswerFacts(403, None, NOW_MS, False))[0].verdict is Verdict.SKIPPED
+
+
+def test_the_worst_verdict_decides():
+    checks = list(CHECKS)
+    findings = [Finding(checks[1], Verdict.WARNING, ""), Finding(checks[0], Verdict.SKIPPED, "")]
+    assert worst(findings) is Verdict.WARNING
+    assert worst([*findings, Finding(checks[2], Verdict.FAILURE, "")]) is Verdict.FAILURE
+    assert worst(findings[1:]) is Verdict.WELL
+    assert [finding.check for finding in in_order(findings)] == checks[:2]
+
+
+def test_long_lists_are_cut():
+    names = [f"n{number}" for number in range(NAMES_SHOWN + 2)]
+    assert listed(names[:NAMES_SHOWN]) == ", ".join(names[:NAMES_SHOWN])
+    assert listed(names).endswith("n4 and 2 more")
