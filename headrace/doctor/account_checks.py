@@ -159,7 +159,7 @@ def _bucket_versions(account: Account) -> Finding:
         if rule["Status"] == "Enabled" and "NoncurrentDays" in rule.get("NoncurrentVersionExpiration", {})
     ]
     if not days:
-        return failure("bucket-versions", f"no life-cycle rule of {bucket} removes old versions, which cost for ever")
+        return failure("bucket-versions", f"no lifecycle rule of {bucket} removes old versions, which cost for ever")
     return well("bucket-versions", f"deleted chunks stay for {max(days)} days")
 
 

@@ -39,7 +39,7 @@ class AnswerFacts:
     """How the controller answers a request without a signature. Times in milliseconds since 1970.
 
     `date_ms` is the time of the answer, None if it has none; `now_ms` that of this machine. `is_on_loopback`: the
-    controller runs on this machine, so that nobody else reaches it.
+    controller runs on this machine, so that no other machine reaches it.
     """
 
     status: int

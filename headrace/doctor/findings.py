@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check: the question that it answers, and what to do if the answer is no.
+    """A check: the question that it answers, and what to do if the answer is not yes.
 
     `page` is the part of the documentation about it. `permission` is the action of IAM that the check needs; empty: it
     asks the controller only.
@@ -188,7 +188,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "bucket-versions": Check(
         ACCOUNT,
         "Do deleted chunks stay as versions, for days only?",
-        "deploy HeadraceChunks again: versioning and life-cycle rules belong to it",
+        "deploy HeadraceChunks again: versioning and lifecycle rules belong to it",
         "operating/deploy.md#restore-the-table-to-an-earlier-time",
         "s3:GetBucketVersioning and s3:GetLifecycleConfiguration",
     ),
