@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from headrace.adapters.log_lines import begin_log
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from segmentstore_fargate.config import StoreConfig, read_config
 from segmentstore_fargate.native_memory import give_back_memory
@@ -39,11 +40,7 @@ def main() -> int:
     except InvalidRequestError as error:
         print(f"segment store: {error.message}", file=sys.stderr)
         return 2
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=config.log_level,
-        format=f"%(asctime)s level=%(levelname)s store={config.store_id} logger=%(name)s %(message)s",
-    )
+    begin_log(config.log_level, config.log_format, config.store_id)
     # Not closed: closing waits for threads that wait for AWS, and the process ends here.
     return asyncio.Runner(loop_factory=_fast_loop()).run(_serve(config))
 

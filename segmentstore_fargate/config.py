@@ -53,6 +53,7 @@
 | HEADRACE_HEALTH_PORT | serve GET /health, /ready and /metrics there; port 0: the system chooses | nowhere |
 | HEADRACE_STOP_DEADLINE_S | time to write the data in memory to S3 after SIGTERM | 60 |
 | HEADRACE_LOG_LEVEL | level of the standard library's logging | INFO |
+| HEADRACE_LOG_FORMAT | form of log lines: text, or json | text |
 
 Region, credentials and endpoints come from the standard AWS_* variables.
 """
@@ -68,6 +69,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.adapters.leaf_secrets import TlsSettings, tls_settings
+from headrace.adapters.log_lines import LogFormat, log_format, log_level
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import CONNECTIONS_MAX, TLS_CONNECTIONS_MAX, Network
 from headrace.adapters.token_keys import token_key_source
@@ -109,7 +111,6 @@ _PORT_MAX: Final = 65535
 EXTERNAL_NAME: Final = "HEADRACE_EXTERNAL_NAME"
 EXTERNAL_PORTS: Final = "HEADRACE_EXTERNAL_PORTS"
 EXTERNAL_HOST: Final = "HEADRACE_EXTERNAL_HOST"
-LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ class StoreConfig:
     health_port: int | None
     stop_deadline_s: float
     log_level: str
+    log_format: LogFormat
     capacity: int
     take_over_after_s: float
     copies: int
@@ -192,9 +194,6 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
     journal_dir = journal_directory(process, processes)
     ports = _read_ports(read, process, processes)
     copies, zone = _read_copies(read), environment.get("HEADRACE_ZONE", LOCAL_ZONE)
-    log_level = environment.get("HEADRACE_LOG_LEVEL", "INFO").upper()
-    if log_level not in LOG_LEVELS:
-        raise InvalidRequestError(f"HEADRACE_LOG_LEVEL is {log_level!r}, expected one of {', '.join(LOG_LEVELS)}")
     usual_tables = TableLimits()
     return StoreConfig(
         store_id=read.text("HEADRACE_STORE_ID") + (f".{process}" if processes > 1 else ""),
@@ -231,7 +230,8 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         reserved_networks=_read_networks(environment, "HEADRACE_RESERVED_NETWORKS"),
         health_port=ports["HEADRACE_HEALTH_PORT"],
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
-        log_level=log_level,
+        log_level=log_level(environment),
+        log_format=log_format(environment),
         capacity=read.integer("HEADRACE_CAPACITY", CAPACITY_DEFAULT, least=1),
         take_over_after_s=read.seconds("HEADRACE_TAKE_OVER_AFTER_S", TAKE_OVER_AFTER_DEFAULT_S),
         copies=copies,

@@ -34,6 +34,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Final
 
+from headrace.adapters.log_lines import begin_log, log_format
 from headrace.model.errors import InvalidRequestError
 from segmentstore_fargate.config import StoreConfig, process_environments, read_config
 from segmentstore_fargate.layout import has_logs, was_served
@@ -182,8 +183,8 @@ class Supervisor:
 
 def main() -> int:
     """Supervise the store; a process that a signal ended counts as failed."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s level=%(levelname)s %(message)s")
     try:
+        begin_log("INFO", log_format(os.environ))
         environments = process_environments(with_store_id(os.environ))
         configs = [read_config(each) for each in environments]
     except InvalidRequestError as error:

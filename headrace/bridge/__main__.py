@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 
+from headrace.adapters.log_lines import begin_log
 from headrace.bridge.config import BridgeConfig, read_config
 from headrace.bridge.wiring import BridgeProcess
 from headrace.model.errors import HeadraceError, InvalidRequestError
@@ -25,11 +26,7 @@ def main() -> int:
     except InvalidRequestError as error:
         print(f"grpc bridge: {error.message}", file=sys.stderr)
         return 2
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=config.log_level,
-        format="%(asctime)s level=%(levelname)s logger=%(name)s %(message)s",
-    )
+    begin_log(config.log_level, config.log_format)
     return asyncio.run(_serve(config))
 
 

@@ -15,6 +15,7 @@
 | HEADRACE_STOP_DEADLINE_S | for calls under way after SIGTERM | 10 |
 | HEADRACE_GRPC_DRAIN_S | after SIGTERM, how long to serve until clients behind a load balancer are gone | 0 |
 | HEADRACE_LOG_LEVEL | of the standard library's logging | INFO |
+| HEADRACE_LOG_FORMAT | form of log lines: text, or json | text |
 | HEADRACE_AUDIT_FILE | the file to which audit lines are appended | standard error |
 | HEADRACE_GRPC_USERS_FILE, HEADRACE_GRPC_USERS_SECRET | path, or id of a secret, with the users | one of both |
 | HEADRACE_GRPC_PLAINTEXT | `allowed`: serve users on other addresses than loopback, without TLS | refused |
@@ -36,6 +37,7 @@ from typing import Final
 from headrace import topology
 from headrace.adapters import audit_log
 from headrace.adapters.leaf_secrets import MODE, TlsSettings, tls_settings
+from headrace.adapters.log_lines import LogFormat, log_format, log_level
 from headrace.adapters.token_keys import KEYS_FILE, KEYS_SECRET, LIFE, REQUIRED, TOKENS
 from headrace.model.errors import InvalidRequestError
 from headrace.model.external_access import NETWORK_VARIABLE, Network, parse_network
@@ -51,7 +53,6 @@ USERS_SECRET: Final = "HEADRACE_GRPC_USERS_SECRET"
 PLAINTEXT: Final = "HEADRACE_GRPC_PLAINTEXT"
 PLAINTEXT_ALLOWED: Final = "allowed"
 HEALTH_PORT: Final = "HEADRACE_GRPC_HEALTH_PORT"
-_LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class BridgeConfig:
     drain_s: int
     stop_deadline_s: int
     log_level: str
+    log_format: LogFormat
     audit_file: Path | None
     users: UsersConfig | None
     """None: tokens are off, and there is no authentication."""
@@ -97,9 +99,7 @@ class BridgeConfig:
 def read_config(environment: Mapping[str, str]) -> BridgeConfig:
     """Read the settings; raises InvalidRequestError with the name of a variable that is missing or invalid."""
     listen_host = environment.get("HEADRACE_GRPC_LISTEN_HOST") or "127.0.0.1"
-    log_level, tls = environment.get("HEADRACE_LOG_LEVEL", "INFO").upper(), tls_settings(environment)
-    if log_level not in _LOG_LEVELS:
-        raise InvalidRequestError(f"HEADRACE_LOG_LEVEL is {log_level!r}, expected one of {', '.join(_LOG_LEVELS)}")
+    tls = tls_settings(environment)
     return BridgeConfig(
         listen_host=listen_host,
         listen_port=_integer(environment, "HEADRACE_GRPC_LISTEN_PORT", LISTEN_PORT_DEFAULT, 0, _PORT_MAX),
@@ -116,7 +116,8 @@ def read_config(environment: Mapping[str, str]) -> BridgeConfig:
         stream_deadline_s=_integer(environment, "HEADRACE_STREAM_DEADLINE_S", STREAM_DEADLINE_DEFAULT_S, 1),
         stop_deadline_s=_integer(environment, "HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S, 0),
         drain_s=_integer(environment, "HEADRACE_GRPC_DRAIN_S", 0, 0),
-        log_level=log_level,
+        log_level=log_level(environment),
+        log_format=log_format(environment),
         audit_file=Path(environment[audit_log.FILE]) if environment.get(audit_log.FILE) else None,
         users=_users(environment, listen_host, has_tls=tls.source is not None),
         token_environment={

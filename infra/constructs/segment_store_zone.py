@@ -270,6 +270,7 @@ def _environment(scope: Construct, index: int, count: int, zone_id: str, shared:
             "HEADRACE_SCALING_REPORTS_QUEUE_URL": resources.queue_url(topology.SCALING_REPORTS_QUEUE),
             "HEADRACE_CACHE_BYTES": str(int(shared.size.memory_mb * CACHE_SHARE) * 1024 * 1024),
             "HEADRACE_STOP_DEADLINE_S": str(shared.size.stop_timeout_s - STOP_MARGIN_S),
+            "HEADRACE_LOG_FORMAT": "json",
             "AWS_DEFAULT_REGION": cdk.Stack.of(scope).region,
         }
     )

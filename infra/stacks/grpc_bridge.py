@@ -225,6 +225,7 @@ class GrpcBridgeStack(cdk.Stack):
             "HEADRACE_CONTAINER_COUNT": str(settings.containers),
             "HEADRACE_GRPC_DRAIN_S": str(GRPC_BRIDGE.drain_s),
             "HEADRACE_STOP_DEADLINE_S": str(GRPC_BRIDGE.stop_deadline_s),
+            "HEADRACE_LOG_FORMAT": "json",
             "AWS_DEFAULT_REGION": self.region,
             **settings.s3_environment,
             **token_environment(settings.effective_grants(GRPC_BRIDGE.grants)),
