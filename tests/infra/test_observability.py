@@ -280,6 +280,18 @@ def test_there_is_one_dashboard(assembly: Assembly):
     assert assembly.only("AWS::CloudWatch::Dashboard").properties["DashboardName"] == "headrace"
 
 
+def test_saved_queries_read_logs_that_exist(assembly: Assembly):
+    groups = set(assembly.named("AWS::Logs::LogGroup", "LogGroupName"))
+    queries = assembly.named("AWS::Logs::QueryDefinition", "Name")
+    assert queries
+    documented = (ROOT / "docs/operating/log-lines.md").read_text()
+    for name, query in queries.items():
+        assert set(query.properties["LogGroupNames"]) <= groups
+        assert f"| `{name}` |" in documented
+        for event in re.findall(r'event = "(\w+)"', query.properties["QueryString"]):
+            assert f"| `{event}` |" in documented
+
+
 def test_an_address_is_subscribed_when_one_is_given(assembly: Assembly, smallest_assembly: Assembly):
     assert assembly.resources("AWS::SNS::Subscription") == []
     subscription = smallest_assembly.only("AWS::SNS::Subscription").properties
