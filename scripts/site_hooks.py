@@ -20,6 +20,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from headrace import __version__
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
     "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "simulation/README.md",
@@ -45,8 +47,9 @@ def decisions() -> list[Path]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Lists the decision records in the navigation."""
+    """Lists the decision records in the navigation, and names the version at the foot of each page."""
     config.nav = _expanded(config.nav)
+    config.copyright = f"Headrace {__version__}. {config.copyright}"
     return config
 
 
