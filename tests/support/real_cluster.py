@@ -229,8 +229,8 @@ def serve_functions(cluster: RealCluster, monkeypatch: pytest.MonkeyPatch) -> No
     wiring.forget_services()
     links = MemoryChunkLinks(cluster.chunks, 60, cluster.clock)
     monkeypatch.setattr(wiring, "metadata_store", lambda: cluster.metadata)
-    for queue in ("request_queue", "table_queue", "commit_queue", "abort_queue"):
-        monkeypatch.setattr(wiring, queue, lambda: cluster.queue)
+    for name in ("request_queue", "table_queue", "commit_queue", "abort_queue"):
+        monkeypatch.setattr(wiring, name, lambda: cluster.queue)
     monkeypatch.setattr(wiring, "segment_stores", lambda: cluster.segment_stores)
     monkeypatch.setattr(wiring, "chunk_links", lambda: links)
 
