@@ -132,7 +132,7 @@ protocol: $(INSTALLED) ## generate the bridge's messages from its protocol file
 
 lock: ## resolve the dependencies again
 	@$(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
-		--all-extras --group test --group check --group infra --group demo --group fuzz --group mutants --group docs pyproject.toml \
+		--all-extras --group test --group compiler --group check --group infra --group demo --group fuzz --group mutants --group docs pyproject.toml \
 		--custom-compile-command "make lock" -o requirements.lock
 	@for spark in 3.5 4.0 4.1 4.3; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade \
 		--quiet --extra local --extra spark --extra aws-auth --group spark-$${spark/./-} pyproject.toml \

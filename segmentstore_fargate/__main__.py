@@ -14,7 +14,9 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from headrace import __version__
 from headrace.adapters.log_lines import begin_log
+from headrace.compiled import code_kind
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from segmentstore_fargate.config import StoreConfig, read_config
 from segmentstore_fargate.native_memory import give_back_memory
@@ -41,6 +43,7 @@ def main() -> int:
         print(f"segment store: {error.message}", file=sys.stderr)
         return 2
     begin_log(config.log_level, config.log_format, config.store_id)
+    _log.info("event=starting version=%s code=%s", __version__, code_kind())
     # Not closed: closing waits for threads that wait for AWS, and the process ends here.
     return asyncio.Runner(loop_factory=_fast_loop()).run(_serve(config))
 

@@ -26,7 +26,7 @@ from headrace.cli.exit_codes import ExitCode
 from headrace.cli.old_names import with_current_names
 from headrace.cli.session import SharedOptions
 from headrace.cli.standard_streams import end_output, output_failed, print_message
-from headrace.compiled import is_compiled
+from headrace.compiled import code_kind
 from headrace.model.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _root(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"headrace {__version__} ({'compiled' if is_compiled() else 'interpreted'})")
+        typer.echo(f"headrace {__version__} ({code_kind()})")
         raise typer.Exit
 
 

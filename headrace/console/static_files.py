@@ -7,7 +7,7 @@ from pathlib import Path
 STATIC_FOLDER = Path(__file__).parent / "static"
 STATIC_FILES = ("console.css", "key-space.css", "console.js", "icon.svg", "htmx.min.js")
 HTMX_IN_A_CHECKOUT = Path(__file__).parents[2] / "node_modules" / "htmx.org" / "dist" / "htmx.min.js"
-"""The wheel has the file among the static ones; see scripts/copy_npm_files.py."""
+"""The wheel has the file among the static ones; see scripts/build_hook.py."""
 
 
 def static_file(name: str) -> Path | None:

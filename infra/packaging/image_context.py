@@ -2,7 +2,10 @@
 
 That is the modules that the programs of the image import, and their part of requirements.lock. Everything else would
 give the image a new name whenever it changes, and a new image replaces all tasks. So the bridge has an image of its
-own: in that of the stores, each change of the bridge would replace the stores. To build by hand:
+own: in that of the stores, each change of the bridge would replace the stores. The context of the stores also has what
+compiles their hot path: the script, the list of modules, and the compiler's part of requirements.lock.
+
+To build by hand:
 
     python -m infra.packaging.image_context build/image
     docker build --platform linux/arm64 --file build/image/segmentstore_fargate/Dockerfile build/image
@@ -10,16 +13,27 @@ own: in that of the stores, each change of the bridge would replace the stores. 
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from infra.packaging.import_closure import import_closure, imported_from_outside
-from infra.packaging.locked_requirements import closure, declared_requirements, read_lock, requirements_text
+from infra.packaging.locked_requirements import (
+    closure,
+    declared_group,
+    declared_requirements,
+    read_lock,
+    requirements_text,
+)
 from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT
 
 REQUIREMENTS = "requirements.txt"
+COMPILER_REQUIREMENTS = "compiler-requirements.txt"
+COMPILER_GROUP = "compiler"
+COMPILER = Path("scripts/compile_modules.py")
 PACKAGES = {"google": "protobuf", "grpc": "grpcio"}
 """The packages of modules whose names differ."""
 
@@ -28,13 +42,15 @@ PACKAGES = {"google": "protobuf", "grpc": "grpcio"}
 class Image:
     """An image: its Dockerfile, the programs that run in a container of it, and the extras of pyproject.toml for them.
 
-    `is_whole` installs all of these extras, also what no program imports by itself.
+    `is_whole` installs all of these extras, also what no program imports by itself. `is_compiled`: a stage of the
+    Dockerfile compiles the modules of `[tool.headrace.compiled]`.
     """
 
     dockerfile: str
     programs: tuple[str, ...]
     extras: tuple[str, ...]
     is_whole: bool = False
+    is_compiled: bool = False
 
 
 SEGMENT_STORE = Image(
@@ -43,6 +59,7 @@ SEGMENT_STORE = Image(
     ("segmentstore_fargate.supervised", "segmentstore_fargate.__main__", "segmentstore_fargate.probe"),
     ("segment-store",),
     is_whole=True,
+    is_compiled=True,
 )
 GRPC_BRIDGE = Image(
     "infra/packaging/bridge.Dockerfile",
@@ -56,7 +73,15 @@ def stage_image_context(target: Path, root: Path = ROOT, image: Image = SEGMENT_
     target.mkdir(parents=True, exist_ok=True)
     sources = import_closure(root, image.programs)
     needed = image_requirements(root, sources, image)
-    (target / REQUIREMENTS).write_text(requirements_text(closure(read_lock(LOCK_FILE.read_text()), needed)))
+    lock = read_lock(LOCK_FILE.read_text())
+    (target / REQUIREMENTS).write_text(requirements_text(closure(lock, needed)))
+    if image.is_compiled:
+        pyproject = PYPROJECT_FILE.read_text()
+        compiler = closure(lock, declared_group(pyproject, COMPILER_GROUP))
+        (target / COMPILER_REQUIREMENTS).write_text(requirements_text(compiler))
+        (target / PYPROJECT_FILE.name).write_text(compiled_modules(pyproject))
+        (target / COMPILER).parent.mkdir(exist_ok=True)
+        shutil.copyfile(ROOT / COMPILER, target / COMPILER)
     for file in (root / image.dockerfile, *sources):
         copy = target / file.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -73,6 +98,13 @@ def image_requirements(root: Path, sources: list[Path], image: Image) -> frozens
     if undeclared := imported - declared:
         raise RuntimeError(f"the image needs what pyproject.toml does not declare: {', '.join(sorted(undeclared))}")
     return imported
+
+
+def compiled_modules(pyproject: str) -> str:
+    """The list of compiled modules alone: another change of pyproject.toml must not make another image."""
+    groups = tomllib.loads(pyproject)["tool"]["headrace"]["compiled"]
+    lines = [f"{name} = {json.dumps(paths)}" for name, paths in groups.items()]
+    return "\n".join(["[tool.headrace.compiled]", *lines, ""])
 
 
 if __name__ == "__main__":

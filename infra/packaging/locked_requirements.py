@@ -102,6 +102,15 @@ def declared_requirements(pyproject: str, *extras: str) -> frozenset[str]:
     requirements = list(project["dependencies"])
     for extra in extras:
         requirements += project["optional-dependencies"][extra]
+    return _names(requirements)
+
+
+def declared_group(pyproject: str, group: str) -> frozenset[str]:
+    """Names of the requirements in `[dependency-groups]`; the group includes no other."""
+    return _names(tomllib.loads(pyproject)["dependency-groups"][group])
+
+
+def _names(requirements: Iterable[str]) -> frozenset[str]:
     matches = (_REQUIREMENT_NAME.match(requirement) for requirement in requirements)
     return frozenset(_normalized(match[0]) for match in matches if match)
 

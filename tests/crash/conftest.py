@@ -26,14 +26,24 @@ class StoreProcess:
         self.environment = environment
         self._log = log
         self._process: subprocess.Popen[str] | None = None
+        self._directory: Path | None = None
+        self._python: Path | str = sys.executable
         self.port = 0
         self.containers: list[int] = []
         """Those that it served when it was ready."""
 
+    def run_from(self, directory: Path, python: Path) -> None:
+        """Run the code in a directory, by the Python of another environment."""
+        self._directory, self._python = directory, python
+
+    def logged(self) -> str:
+        return self._log.read_text()
+
     def start(self) -> None:
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "segmentstore_fargate"],
+                [self._python, "-m", "segmentstore_fargate"],
+                cwd=self._directory,
                 env=self.environment,
                 stdout=subprocess.PIPE,
                 stderr=log,

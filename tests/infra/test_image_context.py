@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from dockerfile_steps import stages
 
 from infra.packaging.image_context import GRPC_BRIDGE, SEGMENT_STORE, Image, stage_image_context
 from infra.packaging.import_closure import import_closure
@@ -129,8 +130,6 @@ def test_every_program_of_the_image_is_counted():
 
 
 def test_the_images_have_the_same_base():
-    bases = [
-        [line for line in (ROOT / image.dockerfile).read_text().splitlines() if line.startswith("FROM ")]
-        for image in (SEGMENT_STORE, GRPC_BRIDGE)
-    ]
+    bases = [stages((ROOT / image.dockerfile).read_text())[0].base for image in (SEGMENT_STORE, GRPC_BRIDGE)]
     assert bases[0] == bases[1]
+    assert "@sha256:" in bases[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from cdk_assembly import Assembly, Resource
+from dockerfile_steps import stages
 
 from headrace import topology
 from headrace.adapters.tcp.listener import CONNECTIONS_MAX
@@ -21,6 +23,7 @@ from segmentstore_fargate.supervised import EARLY_DEATHS_MAX
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 STACK = "HeadraceSegmentStores"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -322,14 +325,46 @@ def test_the_image_holds_everything_that_a_store_imports(
 def test_the_base_image_is_pinned(image_context):
     """A tag is moved; a digest is the image."""
     lines = (image_context / "segmentstore_fargate" / "Dockerfile").read_text().splitlines()
-    bases = [line for line in lines if line.startswith("FROM ")]
-    assert len(bases) == 1
-    assert re.fullmatch(r"FROM public\.ecr\.aws/docker/library/python:3\.13-\S+@sha256:[0-9a-f]{64}", bases[0])
+    first, *later = [line for line in lines if line.startswith("FROM ")]
+    assert re.fullmatch(
+        r"FROM public\.ecr\.aws/docker/library/python:3\.13-\S+@sha256:[0-9a-f]{64} AS installed", first
+    )
+    assert later == ["FROM installed AS compiler", "FROM installed"]
+
+
+def test_the_image_compiles_the_hot_path(image_context):
+    """The last stage has the compiler's output, not the compiler. The build ends if it is missing."""
+    installed, compiler, last = stages((image_context / "segmentstore_fargate" / "Dockerfile").read_text())
+    assert ("RUN", "python scripts/compile_modules.py /opt/compiled") in compiler.steps
+    assert ("COPY", "--from=compiler /opt/compiled ./") in last.steps
+    assert ("RUN", "python -m headrace.compiled") in last.steps
+    kept = " ".join(arguments for _instruction, arguments in (*installed.steps, *last.steps))
+    assert "gcc" not in kept
+    assert "compiler-requirements" not in kept
+
+
+def test_the_image_compiles_all_listed_modules(image_context):
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["headrace"]["compiled"]
+    staged = tomllib.loads((image_context / "pyproject.toml").read_text())
+    assert staged == {"tool": {"headrace": {"compiled": listed}}}
+    assert [path for paths in listed.values() for path in paths if not (image_context / path).is_file()] == []
+    script = Path("scripts") / "compile_modules.py"
+    assert (image_context / script).read_bytes() == (ROOT / script).read_bytes()
+
+
+def test_the_compiler_is_locked(image_context):
+    pins = (image_context / "compiler-requirements.txt").read_text()
+    names = {line.partition("==")[0] for line in pins.splitlines() if "==" in line}
+    assert names == {"ast-serialize", "librt", "mypy", "mypy-extensions", "pathspec", "setuptools", "typing-extensions"}
+    assert pins.count("--hash=sha256:") >= len(names)
 
 
 def test_the_image_is_built_from_its_sources_only(image_context):
     context = image_context
-    assert {path.name for path in context.iterdir()} == {"headrace", "segmentstore_fargate", "requirements.txt"}
+    assert {path.name for path in context.iterdir()} == {
+        *("headrace", "segmentstore_fargate", "requirements.txt"),
+        *("compiler-requirements.txt", "pyproject.toml", "scripts"),
+    }
     assert not list(context.rglob("__pycache__"))
     requirements = (context / "requirements.txt").read_text()
     assert "uvloop==" in requirements
