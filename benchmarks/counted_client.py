@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 from benchmarks.counted_store import LOOPBACK, SEGMENT
@@ -43,24 +45,37 @@ class OneSegment:
         return SegmentEndpoint(LOOPBACK, self._port, "local", 0, 1)
 
 
-def main(port: int, event_bytes: int, count: int, *, single: bool) -> None:
+@contextmanager
+def opened_writer(port: int) -> Iterator[EventWriter]:
+    """A writer to the segment of the store at this port, whose connection and keys are there."""
     thread = LoopThread()
     core = WriterCore(cast(AsyncAdmin, OneSegment(port)), "benchmark", "counted", WriterOptions())
     thread.run(core.open())
-    event = os.urandom(event_bytes)
-    gc.disable()
     with EventWriter(thread, core) as writer:
         writer.write_batch([bytes(FIRST_EVENT_BYTES)] * len(KEYS), KEYS)
         writer.flush()
+        yield writer
+    thread.close()
+
+
+def write_batches(writer: EventWriter, event: bytes, count: int) -> None:
+    """Write an event so many times, and return when all are acknowledged."""
+    for first in range(0, count, BATCH_EVENTS):
+        some = min(BATCH_EVENTS, count - first)
+        writer.write_batch([event] * some, [KEYS[number % len(KEYS)] for number in range(some)])
+    writer.flush()
+
+
+def main(port: int, event_bytes: int, count: int, *, single: bool) -> None:
+    event = os.urandom(event_bytes)
+    gc.disable()
+    with opened_writer(port) as writer:
         if single:
             for number in range(count):
                 writer.write(event, KEYS[number % len(KEYS)])
+            writer.flush()
         else:
-            for first in range(0, count, BATCH_EVENTS):
-                some = min(BATCH_EVENTS, count - first)
-                writer.write_batch([event] * some, [KEYS[number % len(KEYS)] for number in range(some)])
-        writer.flush()
-    thread.close()
+            write_batches(writer, event, count)
 
 
 if __name__ == "__main__":

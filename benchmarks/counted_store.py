@@ -23,6 +23,7 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
+from headrace.ports.journal_disk import JournalDisk
 from headrace.ports.metadata_store import Create, Key
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
@@ -44,9 +45,10 @@ class FreeChunkStorage(MemoryChunkStorage):
         """Read nothing of the parts."""
 
 
-async def serve() -> None:
+async def serve(disk: JournalDisk) -> None:
+    """Serve one segment on this disk until the input ends. Metadata and tier 2 cost nothing."""
     loop = asyncio.get_running_loop()
-    journal = Journal(FreeDisk(), lambda: secrets.randbits(64), loop.call_soon_threadsafe)
+    journal = Journal(disk, lambda: secrets.randbits(64), loop.call_soon_threadsafe)
     journal.start()
     metadata = MemoryMetadataStore()
     claim = ContainerClaim("store", LOOPBACK, 1, "local")
@@ -70,4 +72,4 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(serve())
+    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(serve(FreeDisk()))
