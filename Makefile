@@ -17,7 +17,7 @@ SPARK_PYTHON_4.1 := 3.13
 # Node comes from the environment's own wheel; nothing of the CDK toolchain reports home.
 CDK_ENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CDK_DISABLE_CLI_TELEMETRY=true JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1
 
-.PHONY: help setup demo test test-compiled check lint types imports generated synth openapi synchronous reference docs costs protocol words bench bench-spark fuzz conformance rehearse nightly up lock dist clean
+.PHONY: help setup demo test test-compiled check lint types imports generated synth openapi synchronous reference docs costs protocol words bench bench-peers bench-spark fuzz conformance rehearse nightly up lock dist clean
 
 help: ## show this list
 	@grep -hE '^[a-z][a-z0-9.%-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -105,6 +105,12 @@ words: $(INSTALLED) ## list retired words with the standard terms, and count per
 
 bench: $(INSTALLED) ## measure, together with the raw limits of this disk; writes build/bench/results.json
 	@$(PYTHON) -m benchmarks
+
+bench-peers: $(INSTALLED) ## measure next to Apache Kafka in the same run (needs Java 17 and Maven); writes build/bench/peers.json
+	@$(VENV)/bin/uv pip install --quiet --target build/bench-peers/packages --require-hashes -r benchmarks/requirements-peers.txt
+	@mvn --quiet --batch-mode --file benchmarks/kafka/pom.xml dependency:copy-dependencies -DincludeScope=runtime \
+		-DoutputDirectory=$(CURDIR)/build/bench-peers/jars
+	@PYTHONPATH=build/bench-peers/packages $(PYTHON) -m benchmarks.peers $(PEERS_OPTIONS)
 
 bench-spark: $(INSTALLED) ## measure what an event costs in Spark, next to Parquet; writes build/bench/spark.json
 	@$(PYTHON) -m benchmarks.spark

@@ -26,7 +26,7 @@ from benchmarks.prototype import running_prototype
 from benchmarks.raw_s3 import s3_get_mb_per_s
 from benchmarks.results import Results, document
 from benchmarks.s3_double import PACES, running_s3_double
-from benchmarks.settings import KIB, MIB, QUICK, AppendLoad, Settings
+from benchmarks.settings import KIB, MIB, QUICK, AppendLoad, Settings, store_environment
 from benchmarks.store_memory import resident_bytes
 from benchmarks.workloads import WrongResultError
 from headrace.client import Headrace, HeadraceError, connect
@@ -88,12 +88,7 @@ def measure(results: Results, directory: Path, settings: Settings, rounds: int, 
         running_prototype(directory, settings.cache_bytes) as prototype_port,
     ):
         stack_directory = Path(scratch)
-        limits = {
-            "HEADRACE_CACHE_BYTES": str(settings.cache_bytes),
-            "HEADRACE_FLUSH_AGE_S": str(settings.flush_age_s),
-            "HEADRACE_COMPACTION_BYTES_PER_S": "0",  # it would read what the double does not keep
-            "AWS_ENDPOINT_URL_S3": s3_url,
-        }
+        limits = store_environment(settings.cache_bytes, settings.flush_age_s, s3_url)
         try:
             with running_stack(stack_directory, segment_stores=1, environment=limits) as stack:
                 with connect(stack["endpoints"]["http"]) as headrace:

@@ -22,7 +22,7 @@ from typing import Any, Final
 from benchmarks.machine import machine_facts, versions
 from benchmarks.results import Results, document
 from benchmarks.s3_double import running_s3_double
-from benchmarks.settings import KIB, MIB, AppendLoad
+from benchmarks.settings import KIB, MIB, AppendLoad, store_environment
 from benchmarks.workloads import SCOPE
 from headrace.client import Headrace, ScalingPolicy, connect
 from headrace.local.running import running_stack
@@ -147,12 +147,7 @@ def measure(
     """All rounds on one local stack, whose data is removed afterwards."""
     theirs = has_package()
     with tempfile.TemporaryDirectory(prefix="stack-", dir=directory) as scratch, running_s3_double("free") as s3_url:
-        environment = {
-            "HEADRACE_CACHE_BYTES": str(CACHE_BYTES),
-            "HEADRACE_FLUSH_AGE_S": "1",
-            "HEADRACE_COMPACTION_BYTES_PER_S": "0",  # it would read what the double does not keep
-            "AWS_ENDPOINT_URL_S3": s3_url,
-        }
+        environment = store_environment(CACHE_BYTES, 1.0, s3_url)
         with (
             running_stack(Path(scratch), segment_stores=1, grpc=True, environment=environment) as stack,
             connect(stack["endpoints"]["http"]) as headrace,

@@ -63,6 +63,16 @@ class Settings:
     tier2_patience_s: float = 60.0
 
 
+def store_environment(cache_bytes: int, flush_age_s: float, s3_url: str) -> dict[str, str]:
+    """The variables of a measured store whose tier 2 is an S3 double that keeps nothing."""
+    return {
+        "HEADRACE_CACHE_BYTES": str(cache_bytes),
+        "HEADRACE_FLUSH_AGE_S": str(flush_age_s),
+        "HEADRACE_COMPACTION_BYTES_PER_S": "0",  # it would read what the double does not keep
+        "AWS_ENDPOINT_URL_S3": s3_url,
+    }
+
+
 QUICK = Settings(
     rounds=1,
     appends=(AppendLoad(100, 20_000), AppendLoad(KIB, 5_000), AppendLoad(10 * KIB, 500)),
