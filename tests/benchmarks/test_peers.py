@@ -110,10 +110,12 @@ def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.nightly
+@pytest.mark.skipif(
+    kafka_broker.missing_tool(ROOT / kafka_broker.JARS) is not None or not PACKAGES.is_dir(),
+    reason="Kafka is not at hand: run `make bench-peers`",
+)
 def test_a_quick_run_measures_all_sides(tmp_path: Path) -> None:
     """Where `make bench-peers` has been run: it fetches Kafka and its client."""
-    if kafka_broker.missing_tool(ROOT / kafka_broker.JARS) is not None or not PACKAGES.is_dir():
-        pytest.skip("Kafka is not at hand: run `make bench-peers`")
     command = [sys.executable, "-m", "benchmarks.peers", "--quick", "--output", str(tmp_path)]
     environment = os.environ | {"PYTHONPATH": str(PACKAGES)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

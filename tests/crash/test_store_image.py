@@ -14,7 +14,7 @@ from dockerfile_steps import ImageBuild, clean_environment, nearest_python, stag
 
 from infra.packaging.image_context import SEGMENT_STORE, stage_image_context
 
-ROOT = Path(__file__).resolve().parents[2]
+HAS_COMPILER = shutil.which("gcc") is not None and (Path(sysconfig.get_path("include")) / "Python.h").exists()
 IMPORT_ALL = """
 import importlib, sys, tomllib
 import segmentstore_fargate.supervised, segmentstore_fargate.__main__, segmentstore_fargate.probe
@@ -35,10 +35,9 @@ def test_stages_and_continued_lines_are_read() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.skipif(not HAS_COMPILER, reason="gcc or Python.h is missing")
 def test_the_image_runs_a_compiled_store(tmp_path: Path, make_store: Callable[..., Any]) -> None:
     """It ends as the image's build would if a step fails. It takes minutes."""
-    if shutil.which("gcc") is None or not (Path(sysconfig.get_path("include")) / "Python.h").exists():
-        pytest.skip("gcc or Python.h is missing")
     context = tmp_path / "context"
     stage_image_context(context)
     all_stages = stages((context / SEGMENT_STORE.dockerfile).read_text())
