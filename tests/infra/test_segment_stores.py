@@ -343,11 +343,11 @@ def test_the_image_compiles_the_hot_path(image_context):
     assert "compiler-requirements" not in kept
 
 
-def test_the_image_compiles_all_listed_modules(image_context):
+def test_the_image_has_the_whole_list_of_compiled_modules(image_context):
+    """Those that a store does not import are not in the image, and not compiled."""
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["headrace"]["compiled"]
     staged = tomllib.loads((image_context / "pyproject.toml").read_text())
     assert staged == {"tool": {"headrace": {"compiled": listed}}}
-    assert [path for paths in listed.values() for path in paths if not (image_context / path).is_file()] == []
     script = Path("scripts") / "compile_modules.py"
     assert (image_context / script).read_bytes() == (ROOT / script).read_bytes()
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from infra.packaging.byte_code import find_interpreter
+
 ROOTS: Final = ("/opt/", "/var/lib/")
 """Absolute paths that steps name, which are in the folder of the stage instead."""
 _STAGE: Final = re.compile(r"FROM (?P<base>\S+)(?: AS (?P<name>\S+))?$")
@@ -126,16 +128,7 @@ class ImageBuild:
 
 def nearest_python(version: str) -> str:
     """A Python of that version if the machine has one, else the Python of the tests."""
-    candidates = [
-        shutil.which(f"python{version}"),
-        *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
-    ]
-    for candidate in filter(None, candidates):
-        asked = [candidate, "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
-        answer = subprocess.run(asked, capture_output=True, text=True, check=False)
-        if answer.stdout.strip() == version:
-            return candidate
-    return sys.executable
+    return str(find_interpreter(version) or sys.executable)
 
 
 def clean_environment() -> dict[str, str]:
