@@ -44,5 +44,7 @@ def main(side: str, what: str, address: str, stream: str, event_bytes: int, even
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(*sys.argv[1:5], *map(int, sys.argv[5:8]))), flush=True)
+    side, what, address, stream = sys.argv[1:5]
+    event_bytes, events, rate = map(int, sys.argv[5:8])
+    print(json.dumps(main(side, what, address, stream, event_bytes, events, rate)), flush=True)
     os._exit(0)  # native threads are no reason to wait

@@ -24,6 +24,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in PROJECT_FOLDERS:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in PROJECT_FILES:
+        (copy / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(ROOT / name, copy / name)
     return copy
 

@@ -24,7 +24,7 @@ SYNTH_TIMEOUT_S = 300
 PROJECT_FOLDERS = ("headrace", "functions", "segmentstore_fargate", "glue_jobs", "infra")
 
 
-PROJECT_FILES = ("app.py", "cdk.json", "pyproject.toml", "requirements.lock")
+PROJECT_FILES = ("app.py", "cdk.json", "pyproject.toml", "requirements.lock", "scripts/compile_modules.py")
 
 
 OWN_PACKAGES = ("headrace", "functions", "segmentstore_fargate")
