@@ -92,7 +92,10 @@ OPERATION = data_frames.encode_operation_length(3) + b"abc"
         (frames(((0, 1, 0), OPERATION[:-1]), ((1, 2, 2), b"cd")), "beyond its end"),
         (frames(((0, 1, 0), OPERATION[:-1]), ((0, 2, 1), b"c")), "expected 1"),
         (frames(((0, 1, 0), OPERATION[:-1]), ((0, 2, 0), OPERATION), ((2, 3, 1), b"c")), "start is missing"),
+        (frames(((0, 1, 0), OPERATION[:-1]), ((1, 2, 1), b"c"), ((1, 3, 1), b"d")), "start is missing"),
+        (frames(((0, 1, 0), OPERATION[:-2]), ((1, 2, 1), b"b"), ((2, 3, 1), b"c")), "expected 1"),
         (frames(((0, 1, 0), OPERATION[:3])), "no operation"),
+        (frames(((0, 1, 0), OPERATION + b"\0")), "no operation"),
         (frames(((0, 1, 0), data_frames.encode_operation_length(0))), "of 0 bytes"),
         (frames(((0, 1, 0), data_frames.encode_operation_length(OPERATION_BYTES_MAX + 1))), "holds an operation of"),
     ],
@@ -110,6 +113,22 @@ def test_reading_from_the_middle_skips_one_cut_operation():
     assert (found, reader.next_sequence, reader.last_ordering) == ([4, 4, 5], 9, 6)
     with pytest.raises(CorruptError, match="start is missing"):
         list(reader.read(6, memoryview(frames(((10, 7, 1), b"z"))[0])))
+
+
+def test_reading_from_the_middle_skips_all_frames_of_an_operation():
+    cut = frames(((6, 5, 2), b"ef"), ((6, 6, 2), b"gh"), ((6, 7, 1), b"i" + OPERATION))
+    reader = FrameReader(0, resumes=True)
+    found = [logged.entry for number, entry in enumerate(cut, 4) for logged in reader.read(number, memoryview(entry))]
+    assert (found, reader.next_sequence, reader.last_ordering) == ([6], 7, 7)
+
+
+def test_split_operation_has_the_place_of_its_start():
+    """And the ordering of its end: before that frame it was not whole."""
+    entries = frames(((0, 5, 0), OPERATION + OPERATION[:-1]), ((2, 9, 1), b"c" + OPERATION))
+    reader = FrameReader(0)
+    found = [logged for number, entry in enumerate(entries, 3) for logged in reader.read(number, memoryview(entry))]
+    assert [(each.entry, each.position, each.ordering) for each in found] == [(3, 4, 5), (3, 11, 9), (4, 5, 9)]
+    assert {bytes(each.content) for each in found} == {b"abc"}
 
 
 def test_operation_that_begins_behind_a_cut_one_is_counted_once():

@@ -47,6 +47,7 @@ def nested(own_tiered: int, inner_tiered: int) -> Segment:
         (make_segment("a", 150, 20, (20, make_segment("b", OBJECT_BYTES + 1))), ("b", 20, 121)),
         (make_segment("a", 150, 20, (20, make_segment("b", OBJECT_BYTES + 1)), durable=120), ("a", 0, 20)),
         (make_segment("a", 150, 20, (20, make_segment("b", OBJECT_BYTES + 1)), durable=121), ("b", 20, 121)),
+        (make_segment("a", 150, 0, (20, make_segment("b", OBJECT_BYTES + 1)), durable=10), ("a", 0, 10)),
         (make_segment("a", 90, 20, (20, make_segment("b", 30, 1))), ("b", 20, 50)),
         (make_segment("a", 90, 19, (20, make_segment("b", 30, 1))), ("a", 0, 20)),
         (make_segment("a", 90, 0, (20, make_segment("b", 10)), (30, make_segment("c", 10, 1))), ("a", 0, 30)),

@@ -25,6 +25,7 @@ from headrace.codec.data_frames import CreateOperation
 from headrace.codec.log_record_header import RecordKind
 from headrace.model.container_logs import LedgerStart
 from headrace.model.errors import CorruptError, UnavailableError
+from headrace.model.segment_attributes import EVENT_COUNT
 from headrace.ports.ledger import Ledger, LedgerEntry
 from headrace.segmentstore.cache import read_index
 from headrace.segmentstore.cache.block_pool import BlockPool
@@ -339,6 +340,29 @@ async def test_replayed_append_has_its_place_time_and_number():
     assert segment.oldest_untiered_entry() == 2, "an append without bytes has no place"
 
 
+async def test_replayed_append_counts_its_events_and_sets_the_time():
+    append = data_frames.AppendOperation(1, 0, WRITER, 7, 3, 90, b"abc")
+    recovery = await replayed(CreateOperation(1, SEGMENTS[0], (), 20), append)
+    segment = recovery.metadata.segments[SEGMENTS[0]]
+    assert (segment.attribute(WRITER), segment.attribute(EVENT_COUNT)) == (7, 3)
+    assert segment.accepted.last_modified_ms == 90
+
+
+async def test_replayed_operations_keep_their_entry_and_time():
+    """The log is truncated by the entries, and readers who seek by time find a merge by the ordering."""
+    operations = (
+        *ACROSS_A_LOSS,
+        data_frames.AppendOperation(2, 0, WRITER, 1, 1, 0, b"abc"),
+        data_frames.MergeOperation(1, 2, 0, 3, (), 0),
+        data_frames.DeleteOperation(3, 0),
+    )
+    metadata = (await replayed(*operations)).metadata
+    segment = metadata.segments[SEGMENTS[0]]
+    assert metadata.deletions == {TRANSACTION: 4, LATER_TRANSACTION: 5}
+    (merge,) = segment.merges
+    assert (merge.ledger_entry, merge.ordering, segment.times.newest) == (4, 5, 5)
+
+
 async def test_replayed_append_without_bytes_keeps_no_memory():
     empty = [appended(0, b"", number) for number in range(1, 2001)]
     recovery = await replayed(CreateOperation(1, SEGMENTS[0], (), 0), *empty)
@@ -559,3 +583,6 @@ def test_volume_that_is_short_of_room_asks_for_one_checkpoint():
     log.ledger.wants_truncation = True
     assert checkpoints.truncate_log()
     assert checkpoints.due, "the log was truncated, but the volume still wants room"
+    log.holds, log.next_entry = True, 4
+    checkpoints.write()
+    assert not checkpoints.due, "the newest one is right behind the one at which the log begins, but not durable yet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -56,15 +57,15 @@ def segment_of(running):
     return running.store.owned[0].container.metadata.segments[SEGMENT]
 
 
-def come_and_go(container, writer_ids, number=1):
+def come_and_go(container, writer_ids, number=1, name=SEGMENT):
     """Writers that are set up, append an event of no bytes with this number, and are gone."""
-    segment, nothing = container.metadata.segments[SEGMENT], container.pool.reserve(0)
+    segment, nothing = container.metadata.segments[name], container.pool.reserve(0)
     for writer_id in writer_ids:
-        container.writers.connect(SEGMENT, writer_id)
+        container.writers.connect(name, writer_id)
         try:
             container.append(segment, writer_id, NO_VALUE, number, 1, nothing, lambda _error: None)
         finally:
-            container.writers.disconnect(SEGMENT, writer_id)
+            container.writers.disconnect(name, writer_id)
 
 
 async def created(running):
@@ -190,6 +191,76 @@ async def test_a_connected_writer_is_never_forgotten(world: World, few):
         come_and_go(container, range(200, 230))
         await container.writers.sweep()
         assert 7 not in writers_of(running)
+
+
+async def test_writer_that_came_back_is_not_forgotten(world: World, few):
+
+    async with running_store(world) as running:
+        _, container = await created(running)
+        come_and_go(container, range(100, 200))
+        assert await container.writers.sweep() == 0, "from now on their times are counted"
+        container.writers.connect(SEGMENT, 100)
+        world.clock.advance(2 * WRITER_KEPT_S)
+        assert await container.writers.sweep() > 0
+        assert 100 in writers_of(running)
+
+
+async def test_writer_that_left_without_an_event_has_no_time(world: World, few):
+    """There is no number of it that could expire. Twenty others are connected, so that all times are looked at."""
+    async with running_store(world) as running:
+        _, container = await created(running)
+        come_and_go(container, range(100, 150))
+        for writer_id in range(100, 120):
+            container.writers.connect(SEGMENT, writer_id)
+        assert await container.writers.sweep() == 0
+        container.writers.connect(SEGMENT, 7)
+        container.writers.disconnect(SEGMENT, 7)
+        world.clock.advance(WRITER_KEPT_S)
+        assert await container.writers.sweep() == 30
+        assert writers_of(running) == set(range(100, 120))
+
+
+async def test_times_go_with_their_segment(world: World, few):
+    async with running_store(world) as running:
+        _, container = await created(running)
+        come_and_go(container, range(100, 150))
+        await container.writers.sweep()
+        container.writers.connect(SEGMENT, 100)
+        await container.delete(SEGMENT)
+        container.writers.disconnect(SEGMENT, 100)
+        assert container.writers._gone_since
+        assert await container.writers.sweep() == 0
+        assert not container.writers._gone_since
+
+
+async def test_sweep_takes_every_segment_and_lets_the_loop_turn(world: World, few, monkeypatch):
+    monkeypatch.setattr(writer_expiry, "WRITERS_PER_TURN", 10)
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with running_store(world) as running:
+        client, container = await created(running)
+        names = [SEGMENT, *(f"scope/stream/{number}.#epoch.0" for number in range(1, 20))]
+        for name in names[1:]:
+            await client.create(name)
+        counting = asyncio.ensure_future(count_turns())
+        assert await container.writers.sweep() == 0
+        assert turns >= len(names) // 10, "each of few segments is looked at"
+        for name in names[:2]:
+            come_and_go(container, range(100, 130), name=name)
+        turns = 0
+        assert await container.writers.sweep() == 0
+        assert turns >= len(names) // 10 + 2 * 30 // 10, "each writer gets its time"
+        world.clock.advance(WRITER_KEPT_S)
+        turns = 0
+        assert await container.writers.sweep() == 2 * (30 + CORE_ATTRIBUTES - 20)
+        assert turns >= 2 * 30 // 10
+        counting.cancel()
 
 
 async def test_writer_stays_connected_while_its_segment_is_evicted(world: World, few):
