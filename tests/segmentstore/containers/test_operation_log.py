@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 
 import pytest
 from list_ledger import ListLedger, open_log, read_all, turn
@@ -19,6 +20,7 @@ from headrace.segmentstore.containers.operation_log import (
     FRAME_BYTES_MIN,
     OPERATION_BYTES_MAX,
     OrderingClock,
+    resolve,
 )
 from headrace.segmentstore.lease_gate import LeaseGate
 
@@ -76,6 +78,16 @@ async def test_operation_that_fits_exactly_ends_its_frame():
     await turn()
     assert len(ledger.entries[0]) == FRAME_BYTES_MIN
     assert [content for _, content in read_all(ledger.entries)[0]] == [first, bytes(room), b"n"]
+
+
+async def test_operation_that_does_not_fit_by_a_byte_begins_the_next_frame():
+    ledger = ListLedger()
+    log = open_log(ledger)
+    first = b"f" * 100
+    room = FRAME_BYTES_MIN - FRAME_HEADER_BYTES - 2 * OPERATION_LENGTH_BYTES - len(first)
+    assert [log.append([operation], lambda _error: None) for operation in (first, bytes(room + 1))] == [0, 1]
+    await turn()
+    assert len(ledger.entries) == 2
 
 
 async def test_waiters_are_called_between_surrounding_operations():
@@ -234,12 +246,26 @@ async def test_a_failure_without_a_waiter_is_not_reported_to_the_loop():
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["message"]))
     log = open_log(ListLedger())
     log.append([b"op"], lambda _error: None)
+    log.expect().cancel()
     log.expect()
     log.fail(UnavailableError("the journal failed"))
     log.expect()  # and one after the failure
     await turn()
+    del log  # asyncio reports an error when its future goes
     gc.collect()
     assert reported == []
+
+
+async def test_log_keeps_no_future_that_has_ended():
+    log = open_log(ListLedger())
+    resolved, cancelled = log.expect(), log.expect()
+    resolve(resolved)
+    cancelled.cancel()
+    await turn()
+    left = [weakref.ref(resolved), weakref.ref(cancelled)]
+    del resolved, cancelled
+    gc.collect()
+    assert [each() for each in left] == [None, None]
 
 
 async def test_nothing_is_reported_while_the_lease_may_have_ended():

@@ -445,3 +445,15 @@ async def test_a_segment_of_few_writers_forgets_none(world: World):
         world.clock.advance(100 * WRITER_KEPT_S)
         assert await container.writers.sweep() == 0
         assert not container.writers._gone_since
+
+
+async def test_segment_of_one_writer_too_many_forgets_one(world: World, few):
+    async with running_store(world) as running:
+        _, container = await created(running)
+        come_and_go(container, range(1, 21 - CORE_ATTRIBUTES + 1))
+        assert await container.writers.sweep() == 0
+        world.clock.advance(WRITER_KEPT_S)
+        assert await container.writers.sweep() == 1
+        assert writers_of(running) == set(range(2, 21 - CORE_ATTRIBUTES + 1))
+        assert await container.writers.sweep() == 0
+        assert not container.writers._gone_since, "the times of few writers need no memory"
