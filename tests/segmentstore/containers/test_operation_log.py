@@ -67,6 +67,7 @@ async def test_operations_begin_a_frame_or_are_split_when_too_large():
     for durable, (entry, done) in enumerate([(0, 2), (1, 3), (1, 3), (1, 3), (1, 3), (5, 6)]):
         ledger.acknowledge()
         assert (log.durable_entry, told) == (entry, list(range(done))), durable
+        assert log.durable_sequence == done - 1
 
 
 async def test_operation_that_fits_exactly_ends_its_frame():
@@ -256,6 +257,25 @@ async def test_a_failure_without_a_waiter_is_not_reported_to_the_loop():
     assert reported == []
 
 
+async def test_failure_passes_over_waiters_that_have_ended():
+    log = open_log(ListLedger())
+    waiting = [log.expect() for _ in range(3)]
+    for ended in waiting[::2]:
+        resolve(ended)
+    log.fail(UnavailableError("the journal failed"))
+    assert [each.exception() for each in waiting] == [None, log.failure, None]
+
+
+async def test_waiter_that_has_gone_is_not_resolved():
+    log = open_log(ListLedger())
+    cancelled, failed = log.expect(), log.expect()
+    cancelled.cancel()
+    failed.set_exception(UnavailableError("refused"))
+    for each in (cancelled, failed):
+        resolve(each)
+    assert (cancelled.cancelled(), type(failed.exception())) == (True, UnavailableError)
+
+
 async def test_log_keeps_no_future_that_has_ended():
     log = open_log(ListLedger())
     resolved, cancelled = log.expect(), log.expect()
@@ -397,6 +417,27 @@ async def test_each_block_of_a_frame_is_pinned_once():
     assert references(*reserved) == [count + 1 for count in before]
     ledger.release()
     assert references(*reserved) == before
+
+
+async def test_all_blocks_are_pinned_behind_a_shared_one():
+    """The second reservation begins in the last block of the first one, which the frame has pinned already."""
+    pool = BlockPool(64 << 10, 1 << 10)
+    ledger = ListLedger(8 << 10)
+    log = open_log(ledger, pool=pool)
+    first, second = (pool.reserve(length) for length in (20, 1500))
+    assert first is not None
+    assert second is not None
+    assert second.block is first.block
+    before = references(second)
+    assert len(before) > 1
+    for each in (first, second):
+        parts = [data_frames.encode_operation_length(each.length), *each.parts]
+        log.append_framed(parts, OPERATION_LENGTH_BYTES + each.length, lambda _error: None, each)
+    log.flush()
+    assert len(ledger.entries) == 1
+    assert all(now > idle for now, idle in zip(references(second), before, strict=True))
+    ledger.release()
+    assert references(second) == before
 
 
 async def test_log_without_a_pool_pins_nothing():

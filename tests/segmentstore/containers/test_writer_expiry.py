@@ -7,21 +7,29 @@ from dataclasses import replace
 
 import pytest
 from idle_segments import IDLE_S, evict, names_in_memory, running_store
+from list_ledger import ListLedger, open_log, turn
 from lost_volumes import killed, lose_volume, snapshot
 from store_world import World
 
 from headrace import wire
-from headrace.codec.container_snapshots import encode_segment
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.codec.container_snapshots import WritersGone, encode_segment
+from headrace.codec.data_frames import CreateOperation
 from headrace.model.errors import ConflictError, ThrottledError
 from headrace.model.limits import WRITER_KEPT_S_MIN
 from headrace.model.segment_attributes import ATTRIBUTES_PER_SEGMENT_MAX, CLIENT_ATTRIBUTES_MAX, NO_VALUE
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers import writer_expiry
+from headrace.segmentstore.containers.metadata import ContainerMetadata
+from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.containers.writer_expiry import (
     CROWDED_AT,
     NEVER_EXPIRES_BELOW,
+    PERIOD_S,
     SWEEP_EVERY_S,
     WRITER_KEPT_S,
     WRITERS_PER_TURN,
+    WriterExpiry,
 )
 
 pytestmark = pytest.mark.anyio
@@ -457,3 +465,74 @@ async def test_segment_of_one_writer_too_many_forgets_one(world: World, few):
         assert writers_of(running) == set(range(2, 21 - CORE_ATTRIBUTES + 1))
         assert await container.writers.sweep() == 0
         assert not container.writers._gone_since, "the times of few writers need no memory"
+
+
+def expiry_of(clock: ManualClock, *writer_ids: int) -> tuple[WriterExpiry, Segment]:
+    """The expiry of a container that is opened now in epoch 3, and its segment that knows these writers."""
+    metadata = ContainerMetadata(0, BlockPool(1 << 20, 64 << 10), lambda _segment: None)
+    metadata.apply(CreateOperation(1, SEGMENT, (), 0), 0, 1)()
+    segment = metadata.segments[SEGMENT]
+    for writer_id in writer_ids:
+        metadata.append(segment, 0, writer_id, 1, 1, 0)
+    return WriterExpiry(3, metadata, open_log(ListLedger()), clock, lambda: None), segment
+
+
+OPENED_S = 7_000.0
+
+
+async def test_record_has_the_period_in_which_each_writer_left(few):
+    """Rounded up, so that no number expires too early. A connected writer has none."""
+    clock = ManualClock()
+    clock.advance(int(OPENED_S * 1000))
+    writers, segment = expiry_of(clock, *range(1, 31))
+    writers.connect(SEGMENT, 3)
+    await writers.sweep()
+    for writer_id, later_s in ((4, 1), (5, PERIOD_S - 1), (6, 1)):
+        clock.advance(int(later_s * 1000))
+        writers.connect(SEGMENT, writer_id)
+        writers.disconnect(SEGMENT, writer_id)
+    recorded = writers.gone_of(segment)
+    assert recorded == WritersGone(3, (0, 0, -1, 1, 1, 2, *[0] * 24))
+    assert writers.gone_of(segment) == recorded
+    assert set(writers._gone_since[SEGMENT]) == {*range(1, 31)} - {3}
+    writers.evicted(segment)
+    assert not writers._gone_since
+    writers.activated(segment, recorded)
+    in_order = [(writer_id, OPENED_S) for writer_id in (1, 2, *range(7, 31))]
+    later = [(4, OPENED_S + PERIOD_S), (5, OPENED_S + PERIOD_S), (6, OPENED_S + 2 * PERIOD_S)]
+    assert list(writers._gone_since[SEGMENT].items()) == [*in_order, *later], "the oldest first"
+    assert writers.gone_of(segment) == recorded, "a second eviction does not age them"
+
+
+async def test_connection_made_during_an_eviction_counts(few):
+    writers, segment = expiry_of(ManualClock(), *range(1, 31))
+    writers.connect(SEGMENT, 2)
+    writers.activated(segment, WritersGone(3, (0,) * 30))
+    assert set(writers._gone_since[SEGMENT]) == {*range(1, 31)} - {2}
+
+
+@pytest.mark.parametrize(
+    "recorded", [None, WritersGone(2, (0,) * 30), WritersGone(4, (0,) * 30), WritersGone(3, (0,) * 29)]
+)
+async def test_times_that_do_not_fit_are_not_taken(few, recorded: WritersGone | None):
+    writers, segment = expiry_of(ManualClock(), *range(1, 31))
+    writers.activated(segment, recorded)
+    assert not writers._gone_since
+
+
+async def test_record_of_few_writers_has_no_times(few):
+    """20 attributes are few, and one is the number of events."""
+    for count, periods in ((19, None), (20, (0,) * 20)):
+        writers, segment = expiry_of(ManualClock(), *range(1, count + 1))
+        assert writers.gone_of(segment) == (periods and WritersGone(3, periods))
+        assert bool(writers._gone_since) is bool(periods)
+
+
+async def test_writer_that_is_forgotten_during_a_sweep_gets_no_time(few, monkeypatch):
+    monkeypatch.setattr(writer_expiry, "WRITERS_PER_TURN", 10)
+    writers, segment = expiry_of(ManualClock(), *range(1, 31))
+    sweeping = asyncio.ensure_future(writers.sweep())
+    await turn()
+    del segment.accepted.attributes[30]
+    await sweeping
+    assert set(writers._gone_since[SEGMENT]) == set(range(1, 30))
