@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from list_ledger import ListLedger, turn
+from list_ledger import read_all, turn
+from made_container import SEGMENT, WRITER, Made
 
-from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.codec import data_frames
 from headrace.model.errors import (
     AlreadyExistsError,
@@ -17,6 +17,7 @@ from headrace.model.errors import (
     FencedError,
     HeadraceError,
     IllegalStateError,
+    InvalidRequestError,
     NotFoundError,
     SealedError,
     ThrottledError,
@@ -24,95 +25,17 @@ from headrace.model.errors import (
     UnavailableError,
 )
 from headrace.model.names import transient_segment_name
-from headrace.model.segment_attributes import NO_VALUE, TABLE_BATCHES
-from headrace.model.store_volume import LogSpace
-from headrace.ports.ledger import Ledger
-from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.model.segment_attributes import EVENT_COUNT, NO_VALUE, TABLE_BATCHES
 from headrace.segmentstore.containers import attribute_updates
 from headrace.segmentstore.containers.attribute_updates import AttributeUpdate, UpdateKind
 from headrace.segmentstore.containers.container import SegmentContainer
-from headrace.segmentstore.containers.container_rates import ContainerRates
-from headrace.segmentstore.containers.log_room import LogRoom
-from headrace.segmentstore.containers.metadata import ContainerMetadata
-from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock
+from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX
 from headrace.segmentstore.containers.segment import Segment
 
 pytestmark = pytest.mark.anyio
 
-SEGMENT = "scope/stream/0.#epoch.0"
 OTHER = "scope/stream/1.#epoch.0"
-WRITER, ATTRIBUTE = 5, 7
-
-
-class Made:
-    """A container whose log is durable when `acknowledge` says so, or at once in `done`."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.ledger = ListLedger(1 << 16)
-        self.log_bytes = 0
-        self.failures: list[HeadraceError] = []
-        self.records = 0
-        self.found = asyncio.Event()
-        self.found.set()
-        pool, rates = BlockPool(1 << 20, 64 << 10), ContainerRates(self.clock, None)
-        self.container = SegmentContainer(
-            3,
-            1,
-            ContainerMetadata(3, pool, rates.watch),
-            self._open_log,
-            pool,
-            self.clock,
-            lambda _container, error: self.failures.append(error),
-            LogRoom(self._space, list),
-            rates,
-            self._find_record,
-        )
-
-    def _open_log(self, failed: Callable[[HeadraceError], None]) -> OperationLog:
-        return OperationLog(cast("Ledger", self.ledger), OrderingClock(self.clock), on_failure=failed)
-
-    def _space(self) -> LogSpace:
-        return LogSpace(self.log_bytes, 0, 1 << 20, 1 << 10)
-
-    async def _find_record(self, _name: str) -> None:
-        self.records += 1
-        await self.found.wait()
-
-    async def acknowledge(self) -> None:
-        """Make everything that was logged durable."""
-        for _ in range(5):  # the operation is logged, its frame is submitted, the waiters go on
-            await turn()
-            self.ledger.acknowledge(len(self.ledger.entries) - self.ledger.acknowledged)
-        await turn()
-
-    async def done(self, request: Awaitable[Any]) -> Any:
-        running = asyncio.ensure_future(request)
-        await self.acknowledge()
-        assert running.done()
-        return running.result()
-
-    async def is_held_until_durable(self, request: Awaitable[Any]) -> asyncio.Future[Any]:
-        """Log an operation and make the request behind it, which ends when this operation is durable."""
-        self.container.log.append([b"before"], lambda _error: None)
-        running = asyncio.ensure_future(request)
-        for _ in range(5):
-            await turn()
-        assert not running.done()
-        await self.acknowledge()
-        assert running.done()
-        return running
-
-    def append(
-        self, data: bytes = b"abc", *, previous: int = NO_VALUE, number: int = 1, count: int = 1, **options: Any
-    ) -> int:
-        container, told = self.container, list[HeadraceError | None]()
-        reserved = container.pool.reserve(len(data))
-        assert reserved is not None
-        for part in reserved.parts:
-            part[:], data = data[: len(part)], data[len(part) :]
-        segment, writer = container.metadata.segments[SEGMENT], options.pop("writer", WRITER)
-        return container.append(segment, writer, previous, number, count, reserved, told.append, **options)
+ATTRIBUTE = 7
 
 
 @pytest.fixture
@@ -128,26 +51,64 @@ SET_IF_TWO = AttributeUpdate(ATTRIBUTE, UpdateKind.REPLACE_IF_EQUALS, 1, 2)
 
 
 @pytest.mark.parametrize(
-    ("request_of", "error"),
+    ("request_of", "error", "code"),
     [
-        (lambda it: it.existing(OTHER), NotFoundError),
-        (lambda it: it.create(SEGMENT, ()), AlreadyExistsError),
-        (lambda it: it.truncate(SEGMENT, 4), TruncatedError),
-        (lambda it: it.truncate(SEGMENT, 0), None),
-        (lambda it: it.update_attributes(SEGMENT, [SET_IF_TWO]), ConflictError),
-        (lambda it: it.delete(SEGMENT, lambda _segment: True), ConflictError),
-        (lambda it: it.truncate(SEGMENT, 3, lambda _segment: True), ConflictError),
-        (lambda it: it.update_attributes(SEGMENT, (), lambda _segment: True), ConflictError),
+        (lambda it: it.existing(OTHER), NotFoundError, "segment_not_found"),
+        (lambda it: it.create(SEGMENT, ()), AlreadyExistsError, None),
+        (lambda it: it.truncate(SEGMENT, 4), TruncatedError, None),
+        (lambda it: it.truncate(SEGMENT, 0), None, None),
+        (lambda it: it.update_attributes(SEGMENT, [SET_IF_TWO]), ConflictError, "attribute"),
+        (lambda it: it.delete(SEGMENT, lambda _segment: True), ConflictError, "attribute"),
+        (lambda it: it.truncate(SEGMENT, 3, lambda _segment: True), ConflictError, "attribute"),
+        (lambda it: it.update_attributes(SEGMENT, (), lambda _segment: True), ConflictError, "attribute"),
     ],
     ids=["missing", "there", "beyond", "truncated", "attribute", "kept", "kept bytes", "kept attributes"],
 )
 async def test_refusal_tells_only_what_is_durable(
-    made: Made, request_of: Callable[[SegmentContainer], Awaitable[object]], error: type[HeadraceError] | None
+    made: Made,
+    request_of: Callable[[SegmentContainer], Awaitable[object]],
+    error: type[HeadraceError] | None,
+    code: str | None,
 ):
     """What the client learns may follow from an operation that a crash of the store would still undo."""
     made.append()
-    running = await made.is_held_until_durable(request_of(made.container))
-    assert type(running.exception()) is (error or type(None))
+    refusal = (await made.is_held_until_durable(request_of(made.container))).exception()
+    assert type(refusal) is (error or type(None))
+    assert code in (None, getattr(refusal, "specific_code", None))
+
+
+async def test_replay_of_the_log_finds_what_was_accepted(made: Made):
+    segment = made.container.metadata.segments[SEGMENT]
+    before = made.ledger.next_entry
+    made.clock.advance(9000)
+    made.append(number=7, count=3)
+    made.clock.advance(1000)
+    made.append(b"de", writer=WRITER + 1, number=4, count=2)
+    accepted, now_ms = segment.accepted, made.clock.now_ms()
+    assert (accepted.attributes[WRITER], accepted.attributes[WRITER + 1]) == (7, 4)
+    assert (accepted.attributes[EVENT_COUNT], accepted.last_modified_ms) == (5, now_ms)
+    await made.acknowledge()
+    logged = [data_frames.decode_operation(memoryview(each)) for _, each in read_all(made.ledger.entries)[0]]
+    assert made.ledger.next_entry == before + 1
+    assert logged[-2:] == [
+        data_frames.AppendOperation(segment.number, 0, WRITER, 7, 3, now_ms - 1000, memoryview(b"abc")),
+        data_frames.AppendOperation(segment.number, 3, WRITER + 1, 4, 2, now_ms, memoryview(b"de")),
+    ]
+
+
+async def test_name_that_tier_2_cannot_have_is_refused(made: Made):
+    before = made.ledger.next_entry
+    with pytest.raises(InvalidRequestError):
+        await made.done(made.container.create("x" * (NAME_BYTES_MAX + 1), ()))
+    assert made.ledger.next_entry == before
+
+
+async def test_segment_is_truncated_to_the_byte(made: Made):
+    made.append()
+    accepted = made.container.metadata.segments[SEGMENT].accepted
+    for offset in (1, 2, 3):
+        await made.done(made.container.truncate(SEGMENT, offset))
+        assert accepted.start_offset == offset
 
 
 async def test_second_seal_is_refused_once_the_first_is_durable(made: Made):

@@ -158,6 +158,8 @@ def test_storage_lengths_are_replayed_also_for_merged_sources():
     made.append(target, b"abc")
     made.append(source, b"more")
     made.apply(data_frames.MergeOperation(1, 2, 3, 4, (), 0))
+    made.apply(data_frames.StoredOperation(((1, 1),)))
+    assert target.tiered.length == 1
     made.apply(data_frames.StoredOperation(((1, 3), (2, 4), (9, 5))))
     assert (target.tiered.length, source.tiered.length) == (3, 4)
     made.apply(data_frames.StoredOperation(((1, 2),)))
@@ -263,7 +265,24 @@ def test_loss_makes_records_and_open_transactions_doubtful():
 def test_numbers_are_never_given_twice():
     made = Made()
     made.apply(data_frames.CreateOperation(8, NAME, (), 0), data_frames.CreateOperation(3, OTHER, (), 0))
-    assert made.metadata.next_number == 9
+    (segment,) = made.create("scope/stream/2.#epoch.0")
+    state = replace(segment.snapshot(), number=4, name="scope/stream/3.#epoch.0")
+    made.apply(data_frames.ActivateOperation(memoryview(encode_segment(state))))
+    assert (segment.number, made.metadata.next_number) == (9, 10)
+
+
+def test_source_that_a_restoration_finds_is_not_removed_there():
+    """Tier 2 has all of the source, but not the bytes of the target before it: the merge is repeated."""
+    made = Made()
+    target, source, _ = made.create(NAME, TRANSACTION, OTHER)
+    made.append(target, b"abc")
+    made.append(source, b"more")
+    source.advance_tiered(4)
+    made.apply(data_frames.MergeOperation(1, 2, 3, 4, (), 0), data_frames.DeleteOperation(3, 0))
+    stored = made.metadata.stored_snapshot()
+    assert [(each.name, each.length) for each in stored.segments] == [(NAME, 0), (TRANSACTION, 4)]
+    assert stored.deletions == {OTHER: 3}
+    assert made.metadata.snapshot().deletions == {TRANSACTION: 2, OTHER: 3}
 
 
 def test_ids_that_clients_set_are_remembered_as_theirs():

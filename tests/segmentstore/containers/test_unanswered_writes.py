@@ -14,7 +14,7 @@ from headrace import wire
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.chunks import chunk_partition
 from headrace.model.errors import FencedError, UnavailableError
-from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Create, Delete, WriteConflictError
+from headrace.ports.metadata_store import UNANSWERED_WRITE_S, Create, Delete, ItemRefusedError, WriteConflictError
 from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,9 @@ def test_what_has_failed_may_take_effect_for_a_while(error: BaseException):
     assert not unanswered.names()
 
 
-@pytest.mark.parametrize("error", [FencedError("another owner"), WriteConflictError("changed", {})])
+@pytest.mark.parametrize(
+    "error", [FencedError("another owner"), WriteConflictError("changed", {}), ItemRefusedError("too large")]
+)
 def test_what_was_refused_has_no_effect(error: BaseException):
     unanswered = UnansweredWrites(ManualClock(0))
     note(unanswered, error, "one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from store_world import World
 from headrace import wire
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.codec.container_snapshots import WritersGone, encode_segment
-from headrace.codec.data_frames import CreateOperation
+from headrace.codec.data_frames import AttributesOperation, CreateOperation, DeleteOperation, EvictOperation
 from headrace.model.errors import ConflictError, ThrottledError
 from headrace.model.limits import WRITER_KEPT_S_MIN
 from headrace.model.segment_attributes import ATTRIBUTES_PER_SEGMENT_MAX, CLIENT_ATTRIBUTES_MAX, NO_VALUE
@@ -467,14 +468,16 @@ async def test_segment_of_one_writer_too_many_forgets_one(world: World, few):
         assert not container.writers._gone_since, "the times of few writers need no memory"
 
 
-def expiry_of(clock: ManualClock, *writer_ids: int) -> tuple[WriterExpiry, Segment]:
+def expiry_of(
+    clock: ManualClock, *writer_ids: int, check_log_space: Callable[[], None] = lambda: None
+) -> tuple[WriterExpiry, Segment]:
     """The expiry of a container that is opened now in epoch 3, and its segment that knows these writers."""
     metadata = ContainerMetadata(0, BlockPool(1 << 20, 64 << 10), lambda _segment: None)
     metadata.apply(CreateOperation(1, SEGMENT, (), 0), 0, 1)()
     segment = metadata.segments[SEGMENT]
     for writer_id in writer_ids:
         metadata.append(segment, 0, writer_id, 1, 1, 0)
-    return WriterExpiry(3, metadata, open_log(ListLedger()), clock, lambda: None), segment
+    return WriterExpiry(3, metadata, open_log(ListLedger()), clock, check_log_space), segment
 
 
 OPENED_S = 7_000.0
@@ -533,6 +536,47 @@ async def test_writer_that_is_forgotten_during_a_sweep_gets_no_time(few, monkeyp
     writers, segment = expiry_of(ManualClock(), *range(1, 31))
     sweeping = asyncio.ensure_future(writers.sweep())
     await turn()
-    del segment.accepted.attributes[30]
-    await sweeping
-    assert set(writers._gone_since[SEGMENT]) == set(range(1, 30))
+    for writer_id in range(15, 31):
+        del segment.accepted.attributes[writer_id]
+    assert await sweeping == 0
+    assert set(writers._gone_since[SEGMENT]) == set(range(1, 15))
+
+
+@pytest.mark.parametrize("is_evicted", [False, True])
+async def test_segment_that_goes_during_a_sweep_forgets_no_more(few, monkeypatch, *, is_evicted: bool):
+    """The log must not refer to it any more. Until then it forgets a few writers in each turn."""
+    monkeypatch.setattr(writer_expiry, "WRITERS_PER_TURN", 10)
+    clock = ManualClock()
+    writers, segment = expiry_of(clock, *range(1, 56))
+    await writers.sweep()
+    clock.advance(int(WRITER_KEPT_S * 1000))
+    sweeping, count = asyncio.ensure_future(writers.sweep()), len(segment.accepted.attributes)
+    while len(segment.accepted.attributes) == count:
+        await turn()
+    if is_evicted:
+        writers._metadata.apply(EvictOperation(1), 0, 1)()
+        writers.evicted(segment)
+    else:
+        writers._metadata.apply(DeleteOperation(1, 0), 0, 1)()
+    assert await sweeping == 10
+    assert len(segment.accepted.attributes) == count - 10
+
+
+async def test_full_log_forgets_no_writers(few):
+    def refuse() -> None:
+        raise ThrottledError("the log is full")
+
+    clock = ManualClock()
+    writers, segment = expiry_of(clock, *range(1, 31), check_log_space=refuse)
+    assert await writers.sweep() == 0
+    clock.advance(int(WRITER_KEPT_S * 1000))
+    with pytest.raises(ThrottledError):
+        await writers.sweep()
+    assert set(range(1, 31)) < set(segment.accepted.attributes)
+
+
+async def test_record_has_no_time_of_what_clients_set(few):
+    writers, segment = expiry_of(ManualClock(), *range(1, 31))
+    writers._metadata.apply(AttributesOperation(1, ((500, 1),), 0), 0, 1)()
+    assert writers.gone_of(segment) == WritersGone(3, (0,) * 30)
+    assert 500 not in writers._gone_since[SEGMENT]
