@@ -112,6 +112,20 @@ def test_core_attributes_do_not_count_as_those_of_clients():
     check_attribute_count(segment(held, tuple(held)), [core], sets_own=True)
 
 
+def test_update_is_checked_against_the_bound_of_its_kind():
+    """Clients can set their attributes on a segment that is full of writers, and writers come to one that is full of
+    those."""
+    writers = keys(ATTRIBUTES_PER_SEGMENT_MAX)
+    own = keys(CLIENT_ATTRIBUTES_MAX)
+    new = [update(UpdateKind.REPLACE, 1, key=OTHER)]
+    assert updated_attributes(segment(writers), new, sets_own=True) == ((OTHER, 1),)
+    assert updated_attributes(segment(own, tuple(own)), new) == ((OTHER, 1),)
+    with pytest.raises(ThrottledError):
+        updated_attributes(segment(writers), new)
+    with pytest.raises(InvalidRequestError, match="attributes that clients have set"):
+        updated_attributes(segment(own, tuple(own)), new, sets_own=True)
+
+
 def test_segment_has_a_bounded_number_of_writers():
     """The attributes that clients have set are not writers."""
     held, own = keys(ATTRIBUTES_PER_SEGMENT_MAX + 2), tuple(keys(3))

@@ -60,6 +60,19 @@ def test_copying_never_writes_more_than_it_frees(log_bytes, needed_bytes, files)
         assert files >= COPY_FROM_FILES
 
 
+def test_room_has_its_greatest_size_until_the_volume_is_measured():
+    """Containers are opened before the first look."""
+    room = log_room.LogRoom(lambda: LogSpace(0, 0, 1 << 30, 1 << 10), list)
+    assert (room.fill, room.greatest_fill, room.container_bytes_max) == (0.0, 0.0, log_room.HELD_LOG_BYTES_MAX)
+    bounds = int(log_room.REFUSED_FROM_FILL * log_room.HELD_LOG_BYTES_MAX)
+    for held_bytes in (bounds, bounds + 1):
+        ledger: Any = SimpleNamespace(held_bytes=held_bytes, unacknowledged_fill=0.0, lag_fill=0.0)
+        assert room.refuses(ledger) is (held_bytes > bounds)
+        assert room.fill_of(ledger) == held_bytes / log_room.HELD_LOG_BYTES_MAX
+    ledger.unacknowledged_fill = 2.0
+    assert room.fill_of(ledger) == 2.0
+
+
 @pytest.fixture
 def small_world(make_world: type[World], monkeypatch):
     """A volume of 40 files, on which the throttle looks at once and never waits long."""
