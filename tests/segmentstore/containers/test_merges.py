@@ -151,9 +151,12 @@ async def test_batch_merges_each_source_once_and_in_order(made: Made, sources: l
     assert (first.offset, first.end, second.end) == (3, second.offset, 12)
 
 
-async def test_batch_that_was_merged_before_is_durable(made: Made):
-    merged = await made.is_held_until_durable(merge_batch(made.container, SEGMENT, [MISSING]))
-    assert merged.result() == [3]
+@pytest.mark.parametrize(("sources", "lengths"), [([MISSING], [3]), ([], [])])
+async def test_batch_without_sources_logs_nothing(made: Made, sources: list[str], lengths: list[int]):
+    before = made.ledger.next_entry
+    merged = await made.is_held_until_durable(merge_batch(made.container, SEGMENT, sources))
+    assert merged.result() == lengths
+    assert made.ledger.next_entry == before + 1, "only the operation before the request"
 
 
 async def test_merge_waits_for_every_write_under_its_sources(made: Made):

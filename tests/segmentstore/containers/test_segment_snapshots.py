@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.codec import data_frames
+from headrace.codec.container_snapshots import SegmentSnapshot
 from headrace.model.segment_attributes import EVENT_COUNT
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.metadata import ContainerMetadata
-from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.segment import Segment, TieredState
 
 WRITER, OTHER, CLIENT_KEY = (1 << 100) + 1, (1 << 100) + 2, (1 << 100) + 3
 
@@ -105,6 +108,39 @@ def test_snapshot_tells_whose_attributes_are_of_clients():
         assert told.may_lack_bytes
         assert told.whole_length == 9
         assert WRITER not in told.attributes
+
+
+snapshots = st.builds(
+    SegmentSnapshot,
+    number=st.integers(1, 9),
+    name=st.just("a"),
+    start_offset=st.integers(0, 5),
+    length=st.integers(5, 9),
+    sealed=st.booleans(),
+    last_modified_ms=st.integers(0, 99),
+    attributes=st.dictionaries(st.integers(0, 3), st.integers(0, 9)),
+    client_attributes=st.frozensets(st.integers(0, 3)),
+    forgot_writers=st.booleans(),
+    writers_gone=st.none(),
+    whole_length=st.none() | st.integers(0, 99),
+    may_lack_bytes=st.booleans(),
+)
+
+
+@given(snapshots)
+def test_restored_segment_is_as_its_snapshot(snapshot: SegmentSnapshot):
+    pool = BlockPool(1 << 20, 64 << 10)
+    for segment in (
+        Segment.restored(snapshot, pool, TieredState(snapshot.length)),
+        Segment.activated(snapshot, pool),
+    ):
+        durable = segment.durable
+        assert segment.snapshot() == snapshot
+        assert segment.stored_snapshot() == snapshot
+        assert (durable.start_offset, durable.length) == (snapshot.start_offset, snapshot.length)
+        assert durable.sealed is snapshot.sealed
+        assert segment.broken_invariant is None
+    assert segment.at_rest, "a record is written only of a segment of which tier 2 has nothing to trim"
 
 
 def append_more(log: Log, segment: Segment) -> None:
