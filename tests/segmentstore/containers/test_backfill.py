@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
+from collections.abc import Iterator
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from list_ledger import ListLedger, framed, open_log
 from store_world import World
 from table_client import TableClient
 
 from headrace import wire
+from headrace.adapters.memory.manual_clock import ManualClock
+from headrace.codec import data_frames
+from headrace.model.errors import CorruptError
+from headrace.ports.ledger import LedgerEntry
 from headrace.segmentstore.cache.block_pool import ENTRY_CHARGE_BYTES, BlockPool
 from headrace.segmentstore.containers import backfill
+from headrace.segmentstore.containers.recovery import Recovery
 
 pytestmark = pytest.mark.anyio
 
@@ -263,3 +272,62 @@ def test_room_is_kept_for_what_was_promised():
     for reservation in promised[1:]:
         pool.load(reservation, memoryview(bytes(1000)))
     assert pool.used_bytes <= pool.capacity_bytes
+
+
+async def test_load_begins_behind_the_end_of_an_operation_that_is_tiered():
+    """The first entry that has bytes to load begins with the end of another append, which is not read again."""
+    entries = ListLedger()
+    log = open_log(entries)
+    log.append(data_frames.encode_operation(data_frames.CreateOperation(1, SEGMENT, (), 0)), lambda _error: None)
+    for number, (offset, data) in enumerate([(0, bytes(300)), (300, b"abc")], 1):
+        log.append([data_frames.append_fields(1, offset, WRITER, number, 1, 0), data], lambda _error: None)
+    log.append(data_frames.encode_operation(data_frames.StoredOperation(((1, 300),))), lambda _error: None)
+    log.flush()
+    logged = [LedgerEntry(number, memoryview(payload)) for number, payload in enumerate(entries.entries)]
+    started: list[int] = []
+
+    def recover(first: int = 0) -> Iterator[LedgerEntry]:
+        started.append(first)
+        return iter(logged[first:])
+
+    ledger: Any = SimpleNamespace(recover=recover, continued_at=None)
+    pool = BlockPool(64 << 10, 1 << 10)
+    recovery = Recovery(0, pool, ManualClock())
+    load = await recovery.run(ledger)
+    (held,) = recovery.metadata.segments[SEGMENT].index.entries_behind(0)
+    assert started == [0, held.ledger_entry]
+    header, _ = data_frames.decode_frame(logged[held.ledger_entry].payload)
+    assert header.continued_bytes, "the entry begins with the end of the first append"
+    await load.load()
+    assert (load.loaded_bytes, load.is_done, pool.untiered_bytes) == (3, True, 3)
+    assert b"".join(held.parts) == b"abc"
+
+
+async def test_log_that_lacks_what_it_had_is_corrupt():
+    pool = BlockPool(64 << 10, 1 << 10)
+    promised = {0: {8: pool.promise(3, 8)}, 5: {8: pool.promise(3, 8), 30: pool.promise(3, 30)}}
+    load = backfill.Backfill(0, pool, iter(()), promised)
+    with pytest.raises(CorruptError, match="lacks 3 appends"):
+        await load.load()
+
+
+async def test_load_that_is_stopped_has_ended_and_fails_no_container():
+    pool = BlockPool(64 << 10, 1 << 10)
+    load, log = backfill.Backfill(0, pool, iter(()), {0: {8: pool.promise(3, 8)}}), open_log(ListLedger())
+    load.start(log)
+    running = load._task
+    assert running is not None
+    for _ in range(2):
+        await load.stop()
+        assert (running.cancelled(), load.is_done, log.failure) == (True, False, None)
+
+
+@pytest.mark.parametrize(("more_bytes", "slices"), [(0, [2, 2, 1, 0]), (1, [3, 2, 0]), (-1, [2, 2, 1, 0])])
+def test_slice_of_the_log_ends_with_its_bytes(monkeypatch, more_bytes: int, slices: list[int]):
+    """A slice is copied in one turn of the loop."""
+    operations = [data_frames.AppendOperation(1, 100 * number, WRITER, number, 1, 0, bytes(100)) for number in range(5)]
+    payloads = [b"".join(framed(operation, sequence)) for sequence, operation in enumerate(operations)]
+    monkeypatch.setattr(backfill, "SLICE_BYTES", 2 * len(payloads[0]) + more_bytes)
+    entries = iter([LedgerEntry(number, memoryview(payload)) for number, payload in enumerate(payloads)])
+    load = backfill.Backfill(0, BlockPool(64 << 10, 1 << 10), entries, {})
+    assert [len(load._read_slice()) for _ in slices] == slices

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from syntax_trees import syntax_tree
 
 from headrace.codec import data_frames
+from headrace.model.chunks import TableMark
+from headrace.model.segment_attributes import CREATION_TIME, SEGMENT_TYPE, TABLE_KEY_LENGTH
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.segment import AcceptedState, DurableState, Segment, TieredState
@@ -184,3 +187,36 @@ def test_only_its_owner_changes_a_state():
 )
 def test_a_change_of_a_state_is_found(line: str, state: str):
     assert _changed_states(syntax_tree(line)) == {state}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "durable", "tiered", "change", "is_flushable", "is_stored"),
+    [
+        (1, 1, 0, {}, True, False),
+        (1, 0, 0, {}, False, False),
+        (3, 2, 1, {}, True, False),
+        (3, 3, 3, {}, False, True),
+        (3, 3, 2, {"quarantined": True}, False, False),
+        (3, 3, 2, {"removed": True}, False, False),
+        (3, 3, 3, {"removed": True}, False, True),
+        (3, 3, 3, {"merges": (None,)}, False, False),
+    ],
+)
+def test_segment_is_flushable_if_tier_2_lacks_durable_bytes(
+    accepted: int, durable: int, tiered: int, change: dict[str, Any], *, is_flushable: bool, is_stored: bool
+):
+    state = AcceptedState({}, 0)
+    state.length = accepted
+    segment = Segment(1, "a", BlockPool(1 << 20, 64 << 10), state, DurableState(0, durable), TieredState(tiered))
+    for field, value in change.items():
+        setattr(state if field == "removed" else segment, field, value)
+    assert (segment.is_flushable, segment.is_stored) == (is_flushable, is_stored)
+    assert segment.untiered_bytes == durable - tiered
+
+
+def test_table_is_marked_by_its_keys_and_creation():
+    attributes = {SEGMENT_TYPE: 1, TABLE_KEY_LENGTH: 16, CREATION_TIME: 99}
+    table = Segment(1, "a", BlockPool(1 << 20, 64 << 10), AcceptedState(attributes, 0))
+    assert (table.is_table, table.table_mark) == (True, TableMark(16, 99))
+    del attributes[SEGMENT_TYPE]
+    assert (table.is_table, table.table_mark) == (False, None)

@@ -94,6 +94,39 @@ def test_snapshot_has_the_numbers_of_a_merge_it_can_complete():
     assert told.attributes == {WRITER: 5, OTHER: 7, EVENT_COUNT: 7}
 
 
+@pytest.mark.parametrize("before", [0, 1, 2])
+@pytest.mark.parametrize(("length", "source_tiered"), [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)])
+@pytest.mark.parametrize("before_is_tiered", [False, True])
+def test_snapshot_ends_before_what_tier_2_lacks(
+    before: int, length: int, source_tiered: int, *, before_is_tiered: bool
+):
+    """A merge is behind bytes of its target. It sets a lower number of the writer, who goes on with that."""
+    log = Log()
+    segment, source = log.create("target"), log.create("source")
+    if before:
+        log.append(segment, WRITER, 9, length=before)
+    log.append(source, OTHER, 1, length=length)
+    log.merge(segment, source, (WRITER, 5))
+    log.append(segment, WRITER, 6, length=1)
+    if before_is_tiered:
+        segment.advance_tiered(before)
+    source.advance_tiered(source_tiered)
+    is_complete, reaches_merge = source_tiered == length, before_is_tiered or not before
+    told, again = segment.stored_snapshot(), list(segment.sources_behind_tier_2())
+    assert told.length == segment.tiered.length
+    if reaches_merge and is_complete:
+        assert segment.tiered_end == before + length
+        assert [(merged.offset, merged.length) for merged in told.merged] == [(before, length)]
+        assert (told.attributes[WRITER], told.attributes[EVENT_COUNT]) == (5, 1 + bool(before))
+    else:
+        known = before if reaches_merge else 0
+        assert (segment.tiered_end, told.merged) == (known, ())
+        assert told.attributes.get(WRITER) == (9 if known else None)
+        assert told.attributes[EVENT_COUNT] == bool(known)
+    assert [each.name for each in again] == ["source"] * (is_complete and not reaches_merge)
+    assert all(each.whole_length == length for each in again)
+
+
 def test_snapshot_tells_whose_attributes_are_of_clients():
     log = Log()
     segment = log.create("a")
