@@ -220,3 +220,85 @@ def test_table_is_marked_by_its_keys_and_creation():
     assert (table.is_table, table.table_mark) == (True, TableMark(16, 99))
     del attributes[SEGMENT_TYPE]
     assert (table.is_table, table.table_mark) == (False, None)
+
+
+class Merged:
+    """2 bytes of a target, then a merge of 3 bytes and, merged into it before, of 4 bytes; each came in one append."""
+
+    def __init__(self) -> None:
+        self.pool = BlockPool(8 << 20, 64 << 10)
+        self.metadata = ContainerMetadata(0, self.pool, lambda _segment: None)
+        self.target, self.middle, self.inner = (self._created(name, length) for name, length in LENGTHS.items())
+        for entry, (target, source, offset, length) in enumerate(((2, 3, 3, 4), (1, 2, 2, 7)), 30):
+            self.metadata.apply(data_frames.MergeOperation(target, source, offset, length, (), 0), entry, entry)()
+
+    def _created(self, name: str, length: int) -> Segment:
+        number = self.metadata.next_number
+        self.metadata.apply(data_frames.CreateOperation(number, name, (), 0), 0, 1)()
+        segment, reservation = self.metadata.segments[name], self.pool.reserve(length)
+        assert reservation is not None
+        self.metadata.append(segment, length, 1 << 128, 1, 1, 0)
+        segment.index.add(0, reservation, 20 - number, None)
+        segment.times.note(0, number)
+        segment.durable.length = length
+        return segment
+
+
+LENGTHS = {"target": 2, "middle": 3, "inner": 4}
+
+
+def test_merged_bytes_are_at_home_in_the_outermost_target():
+    made = Merged()
+    homes = [segment.home for segment in (made.target, made.middle, made.inner)]
+    assert homes == [(made.target, 0), (made.target, 2), (made.target, 5)]
+
+
+@pytest.mark.parametrize("first_from_inside", [True, False])
+def test_bytes_are_tiered_under_the_names_of_their_sources(first_from_inside: bool):
+    """Memory may evict exactly those that tier 2 has, wherever they are at home."""
+    made = Merged()
+    flushed = [(made.inner, 4), (made.middle, 3), (made.target, 2)]
+    left = 9
+    for segment, length in flushed if first_from_inside else reversed(flushed):
+        assert made.pool.untiered_bytes == left
+        segment.advance_tiered(length)
+        left -= length
+    assert (made.pool.untiered_bytes, made.target.tiered_end) == (0, 9)
+    assert (len(made.target.merges), len(made.middle.merges)) == (1, 1)
+    made.middle.advance_tiered(7)
+    assert (made.middle.merges, made.inner.merged_into, made.middle.merged_into) == ((), None, (made.target, 2))
+    made.target.advance_tiered(9)
+    assert (made.target.merges, made.middle.merged_into, made.target.tiered.length) == ((), None, 9)
+
+
+def test_log_keeps_the_oldest_entry_of_the_bytes_that_tier_2_lacks():
+    """Merged bytes have older entries than the bytes before them, but behind the newest merge entries increase."""
+    made = Merged()
+    assert made.target.oldest_untiered_entry() == 17, "that of the innermost one"
+    made.inner.advance_tiered(4)
+    assert made.target.oldest_untiered_entry() == 17, "its bytes are behind others that tier 2 lacks"
+    made.target.advance_tiered(2)
+    made.middle.advance_tiered(3)
+    made.middle.advance_tiered(7)
+    made.target.advance_tiered(9)
+    assert made.target.oldest_untiered_entry() is None
+    for entry in (50, 60, 40):
+        reservation = made.pool.reserve(1)
+        assert reservation is not None
+        offset = made.target.accepted.length
+        made.metadata.append(made.target, offset + 1, 1 << 128, entry, 1, 0)
+        made.target.index.add(offset, reservation, entry, None)
+    assert made.target.oldest_untiered_entry() == 50
+
+
+def test_times_stay_as_long_as_their_bytes_are_in_memory():
+    made = Merged()
+    made.metadata.append(made.target, 10, 1 << 128, 2, 1, 0)
+    made.target.times.note(9, 40)
+    made.target.durable.length = 10
+    assert [made.target.boundary_in_memory(offset) for offset in (0, 1, 2, 3, 9, 10)] == [0, 2, 2, 5, 9, None]
+    made.target.advance_tiered(9)
+    assert len(made.target.times) == 3, "the bytes are in memory"
+    made.target.index.release_before(9)
+    made.target.advance_tiered(10)
+    assert [point.offset for point in made.target.times] == [9]
