@@ -16,6 +16,7 @@ from headrace.ports.ledger import Ledger
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.container import SegmentContainer
 from headrace.segmentstore.containers.container_rates import ContainerRates
+from headrace.segmentstore.containers.idle_segments import EvictedSegment
 from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import OperationLog, OrderingClock
@@ -33,6 +34,8 @@ class Made:
         self.log_bytes = 0
         self.failures: list[HeadraceError] = []
         self.records = 0
+        """The number of look-ups of records. Each one ends once `found` is set, with `record` or as it raises."""
+        self.record: EvictedSegment | Exception | None = None
         self.found = asyncio.Event()
         self.found.set()
         pool, rates = BlockPool(1 << 20, 64 << 10), ContainerRates(self.clock, None)
@@ -55,9 +58,12 @@ class Made:
     def _space(self) -> LogSpace:
         return LogSpace(self.log_bytes, 0, 1 << 20, 1 << 10)
 
-    async def _find_record(self, _name: str) -> None:
+    async def _find_record(self, _name: str) -> EvictedSegment | None:
         self.records += 1
         await self.found.wait()
+        if isinstance(self.record, Exception):
+            raise self.record
+        return self.record
 
     async def acknowledge(self) -> None:
         """Make everything that was logged durable."""

@@ -17,6 +17,7 @@ from syntax_trees import syntax_tree
 
 from headrace.codec import data_frames
 from headrace.model.chunks import TableMark
+from headrace.model.names import transient_segment_name
 from headrace.model.segment_attributes import CREATION_TIME, SEGMENT_TYPE, TABLE_KEY_LENGTH
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.metadata import ContainerMetadata
@@ -238,13 +239,14 @@ class Merged:
         segment, reservation = self.metadata.segments[name], self.pool.reserve(length)
         assert reservation is not None
         self.metadata.append(segment, length, 1 << 128, 1, 1, 0)
-        segment.index.add(0, reservation, 20 - number, None)
+        segment.index.add(0, reservation, LOGGED_IN[name], None)
         segment.times.note(0, number)
         segment.durable.length = length
         return segment
 
 
 LENGTHS = {"target": 2, "middle": 3, "inner": 4}
+LOGGED_IN = {"target": 18, "middle": 17, "inner": 19}
 
 
 def test_merged_bytes_are_at_home_in_the_outermost_target():
@@ -274,9 +276,9 @@ def test_bytes_are_tiered_under_the_names_of_their_sources(first_from_inside: bo
 def test_log_keeps_the_oldest_entry_of_the_bytes_that_tier_2_lacks():
     """Merged bytes have older entries than the bytes before them, but behind the newest merge entries increase."""
     made = Merged()
-    assert made.target.oldest_untiered_entry() == 17, "that of the innermost one"
+    assert made.target.oldest_untiered_entry() == 17, "that of merged bytes"
     made.inner.advance_tiered(4)
-    assert made.target.oldest_untiered_entry() == 17, "its bytes are behind others that tier 2 lacks"
+    assert made.target.oldest_untiered_entry() == 17
     made.target.advance_tiered(2)
     made.middle.advance_tiered(3)
     made.middle.advance_tiered(7)
@@ -302,3 +304,56 @@ def test_times_stay_as_long_as_their_bytes_are_in_memory():
     made.target.index.release_before(9)
     made.target.advance_tiered(10)
     assert [point.offset for point in made.target.times] == [9]
+
+
+def test_bytes_before_a_merge_stay_while_it_is_tiered_in_parts():
+    made = Merged()
+    made.inner.advance_tiered(4)
+    for length in (3, 7):
+        made.middle.advance_tiered(length)
+    assert made.pool.untiered_bytes == 2
+
+
+def log_of_two_merges(first_name: str, lengths: list[int]) -> tuple[ContainerMetadata, BlockPool, Segment]:
+    """A target of 2 bytes, into which two segments were merged in the entries 8 and 9.
+
+    The first one has appends of these lengths, the other one a byte.
+    """
+    pool = BlockPool(8 << 20, 64 << 10)
+    metadata = ContainerMetadata(0, pool, lambda _segment: None)
+    for number, (name, appends) in enumerate((("target", [2]), (first_name, lengths), ("second", [1])), 1):
+        metadata.apply(data_frames.CreateOperation(number, name, (), 0), 0, number)()
+        segment = metadata.segments[name]
+        for length in appends:
+            reservation, offset = pool.reserve(length), segment.accepted.length
+            assert reservation is not None
+            metadata.append(segment, offset + length, 1 << 128, 1, 1, 0)
+            segment.index.add(offset, reservation, 20, None)
+            segment.durable.length = offset + length
+    metadata.segments["target"].times.note(0, 1)
+    end = 2 + sum(lengths)
+    for source, offset, length in ((2, 2, sum(lengths)), (3, end, 1)):
+        metadata.apply(data_frames.MergeOperation(1, source, offset, length, (), 0), 6 + source, 6 + source)()
+    return metadata, pool, metadata.segments["target"]
+
+
+def test_later_merge_is_pending_when_an_earlier_one_is_tiered():
+    _, _, target = log_of_two_merges("first", [3])
+    target.advance_tiered(2)
+    assert target.oldest_untiered_entry() == 8
+    first, second = target.merges
+    target.index.release_all()
+    assert target.oldest_untiered_entry() == 8, "the entry of a merge whose bytes are not in memory"
+    target.advance_tiered(first.end)
+    assert list(target.merges) == [second]
+    assert (first.source.merged_into, second.source.merged_into) == (None, (target, 5))
+    assert target.oldest_untiered_entry() == 9
+
+
+@pytest.mark.parametrize("tiered", [0, 2, 9])
+def test_large_event_has_one_boundary(tiered: int):
+    """Its pieces are appends to a transient segment. A reader must not begin with one of them."""
+    _, _, target = log_of_two_merges(transient_segment_name("scope/stream/0.#epoch.0", 1, 2), [3, 4])
+    target.advance_tiered(tiered)
+    found = [target.boundary_in_memory(offset) for offset in (2, 3, 5, 6, 9)]
+    assert found == [2, 9, 9, 9, 9]
