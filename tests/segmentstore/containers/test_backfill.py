@@ -309,6 +309,11 @@ async def test_log_that_lacks_what_it_had_is_corrupt():
     load = backfill.Backfill(0, pool, iter(()), promised)
     with pytest.raises(CorruptError, match="lacks 3 appends"):
         await load.load()
+    log = open_log(ListLedger())
+    load.start(log)
+    assert load._task is not None
+    await load._task
+    assert isinstance(log.failure, CorruptError), "those who wait for the bytes learn of it"
 
 
 async def test_load_that_is_stopped_has_ended_and_fails_no_container():

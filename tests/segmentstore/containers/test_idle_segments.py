@@ -150,7 +150,8 @@ async def look_ups(made: Made, count: int) -> list[asyncio.Task[bool]]:
     """Callers that wait for the segment's record."""
     made.found.clear()
     waiting = [asyncio.ensure_future(made.container.idle.activated(SEGMENT)) for _ in range(count)]
-    await turn()
+    while not made.records:
+        await turn()
     return waiting
 
 
@@ -179,6 +180,35 @@ async def test_look_up_whose_callers_have_gone_is_forgotten(made: Made):
         await turn()
     assert not made.container.idle.is_waited_for(SEGMENT)
     assert SEGMENT in made.container.metadata.segments, "it was found nevertheless"
+
+
+async def test_caller_joins_a_look_up_whose_callers_have_gone(made: Made):
+    made.record = record_of(made)
+    assert evict(made)
+    (waiting,) = await look_ups(made, 1)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    again = asyncio.ensure_future(made.container.idle.activated(SEGMENT))
+    await turn()
+    made.found.set()
+    assert await again
+    assert (made.records, made.container.idle.is_waited_for(SEGMENT)) == (1, False)
+
+
+async def test_caller_behind_an_ended_look_up_gets_one_of_its_own(made: Made):
+    """Those before it have not gone on yet. What they are told may be out of date."""
+    idle, record = made.container.idle, record_of(made)
+    assert evict(made)
+    waiting = await look_ups(made, 2)
+    queue = idle._queues[SEGMENT]
+    made.found.set()
+    while not queue.is_settled:
+        await turn()
+    assert not queue.is_empty
+    made.record = record
+    assert await idle.activated(SEGMENT)
+    assert [each.result() for each in waiting] == [False, False]
+    assert (made.records, idle.is_waited_for(SEGMENT)) == (2, False)
 
 
 async def test_failed_look_up_is_each_caller_s_and_not_the_next_one_s(made: Made):
