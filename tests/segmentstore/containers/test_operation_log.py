@@ -70,6 +70,20 @@ async def test_operations_begin_a_frame_or_are_split_when_too_large():
         assert log.durable_sequence == done - 1
 
 
+async def test_operation_is_durable_with_its_last_frame():
+    """Not before, also if nothing was logged before it."""
+    ledger = ListLedger()
+    log = open_log(ledger)
+    log.append([bytes(4 * FRAME_BYTES_MIN)], lambda _error: None)
+    log.flush()
+    last = len(ledger.entries) - 1
+    for _ in range(last):
+        ledger.acknowledge()
+        assert (log.durable_entry, log.durable_sequence, log.is_durable) == (-1, -1, False)
+    ledger.acknowledge()
+    assert (log.durable_entry, log.durable_sequence, log.is_durable) == (last, 0, True)
+
+
 async def test_operation_that_fits_exactly_ends_its_frame():
     ledger = ListLedger()
     log = open_log(ledger)
