@@ -33,8 +33,8 @@ class Made:
         self.ledger = ListLedger(1 << 16)
         self.log_bytes = 0
         self.failures: list[HeadraceError] = []
-        self.records = 0
-        """The number of look-ups of records. Each one ends once `found` is set, with `record` or as it raises."""
+        self.records: list[str] = []
+        """The names that were looked up. Each look-up ends once `found` is set: with `record`, which may be raised."""
         self.record: EvictedSegment | Exception | None = None
         self.found = asyncio.Event()
         self.found.set()
@@ -58,8 +58,8 @@ class Made:
     def _space(self) -> LogSpace:
         return LogSpace(self.log_bytes, 0, 1 << 20, 1 << 10)
 
-    async def _find_record(self, _name: str) -> EvictedSegment | None:
-        self.records += 1
+    async def _find_record(self, name: str) -> EvictedSegment | None:
+        self.records.append(name)
         await self.found.wait()
         if isinstance(self.record, Exception):
             raise self.record

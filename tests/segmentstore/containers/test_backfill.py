@@ -274,7 +274,7 @@ def test_room_is_kept_for_what_was_promised():
     assert pool.used_bytes <= pool.capacity_bytes
 
 
-async def test_load_begins_behind_the_end_of_an_operation_that_is_tiered():
+async def test_load_begins_behind_the_end_of_a_tiered_operation():
     """The first entry that has bytes to load begins with the end of another append, which is not read again."""
     entries = ListLedger()
     log = open_log(entries)

@@ -118,7 +118,7 @@ def test_segments_in_memory_are_watched_from_the_start():
     assert (segment.watched, len(unreported)) == (None, 0)
 
 
-def test_new_target_keeps_what_was_counted_and_another_kind_does_not():
+def test_new_target_keeps_what_was_counted():
     made = Made()
     segment = made.segment()
     watched = segment.watched
@@ -207,6 +207,7 @@ def test_silent_segment_is_reported_once_and_watched_again():
     watched.record(0, 1)
     made.rates.tick()
     assert (len(made.rates), watched.rates.started_s) == (1, made.clock.monotonic_s())
+    assert made.rates._watched == {NAME: watched}
     assert made.rates._touched == [watched], "its events count in the next tick"
 
 

@@ -175,6 +175,7 @@ def test_removal_frees_number_memory_and_later_the_name():
     assert made.pool.untiered_bytes == 3, "its bytes can be read until the removal is durable"
     settle()
     assert made.pool.untiered_bytes == 0
+    assert not made.metadata._leaving
     with pytest.raises(CorruptError, match="refers to segment 1, which does not exist"):
         made.metadata.by_number(1)
     made.apply(data_frames.DeletionStoredOperation(2))
@@ -249,7 +250,9 @@ def test_restored_container_goes_on_where_the_snapshot_was():
     assert (metadata.deletions, dict(metadata.deleted_numbers)) == ({OTHER: -1}, {OTHER: 5})
     found = metadata.by_number(3)
     assert (found.tiered.length, found.tiered.told_start, made.told) == (9, 0, [NAME])
-    assert metadata.snapshot().deletions == {OTHER: 5}
+    kept = metadata.snapshot()
+    assert (kept.deletions, kept.next_number, kept.has_records, kept.doubtful_before) == ({OTHER: 5}, 7, True, 4)
+    assert list(kept.segments) == [segment]
 
 
 def test_loss_makes_records_and_open_transactions_doubtful():

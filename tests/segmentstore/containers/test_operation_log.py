@@ -95,7 +95,7 @@ async def test_operation_that_fits_exactly_ends_its_frame():
     assert [content for _, content in read_all(ledger.entries)[0]] == [first, bytes(room), b"n"]
 
 
-async def test_operation_that_does_not_fit_by_a_byte_begins_the_next_frame():
+async def test_operation_too_long_by_a_byte_begins_the_next_frame():
     ledger = ListLedger()
     log = open_log(ledger)
     first = b"f" * 100

@@ -273,7 +273,7 @@ def test_bytes_are_tiered_under_the_names_of_their_sources(first_from_inside: bo
     assert (made.target.merges, made.middle.merged_into, made.target.tiered.length) == ((), None, 9)
 
 
-def test_log_keeps_the_oldest_entry_of_the_bytes_that_tier_2_lacks():
+def test_log_keeps_the_oldest_entry_of_what_tier_2_lacks():
     """Merged bytes have older entries than the bytes before them, but behind the newest merge entries increase."""
     made = Merged()
     assert made.target.oldest_untiered_entry() == 17, "that of merged bytes"

@@ -514,6 +514,13 @@ async def test_connection_made_during_an_eviction_counts(few):
     assert set(writers._gone_since[SEGMENT]) == {*range(1, 31)} - {2}
 
 
+async def test_connection_that_ended_during_an_eviction_has_no_time(few):
+    """The next sweep gives it one, so that its number does not expire too early."""
+    writers, segment = expiry_of(ManualClock(), *range(1, 31))
+    writers.activated(segment, WritersGone(3, (0, -1, *[0] * 28)))
+    assert set(writers._gone_since[SEGMENT]) == {*range(1, 31)} - {2}
+
+
 @pytest.mark.parametrize(
     "recorded", [None, WritersGone(2, (0,) * 30), WritersGone(4, (0,) * 30), WritersGone(3, (0,) * 29)]
 )
