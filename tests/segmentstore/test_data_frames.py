@@ -115,7 +115,7 @@ def test_reading_from_the_middle_skips_one_cut_operation():
         list(reader.read(6, memoryview(frames(((10, 7, 1), b"z"))[0])))
 
 
-def test_reading_from_the_middle_skips_all_frames_of_an_operation():
+def test_reading_from_the_middle_skips_an_operation_s_frames():
     cut = frames(((6, 5, 2), b"ef"), ((6, 6, 2), b"gh"), ((6, 7, 1), b"i" + OPERATION))
     reader = FrameReader(0, resumes=True)
     found = [logged.entry for number, entry in enumerate(cut, 4) for logged in reader.read(number, memoryview(entry))]
