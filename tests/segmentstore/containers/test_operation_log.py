@@ -120,7 +120,7 @@ async def test_waiters_are_called_between_surrounding_operations():
     await turn()
     ledger.acknowledge()
     await turn()
-    assert durable.done()
+    assert (durable.done(), durable.exception()) == (True, None)
     assert told == ["at once", 1, "between", 2]
 
 
@@ -321,6 +321,19 @@ async def test_nothing_is_reported_while_the_lease_may_have_ended():
     ledger.acknowledge(error=FencedError("a newer owner"))
     assert told[2:] == [(2, log.failure)], "an error waits for no lease"
     assert isinstance(log.failure, FencedError)
+
+
+async def test_end_of_a_log_waits_for_no_lease():
+    clock = ManualClock()
+    gate = LeaseGate(clock)
+    gate.extend(clock.monotonic_s() + 10)
+    clock.advance(11_000)
+    assert not gate.is_open
+    log, told = open_log(ListLedger(), gate=gate), []
+    log.append([b"open"], told.append)
+    log.end(error := FencedError("handed over"))
+    await turn()
+    assert told == [error]
 
 
 async def test_suspended_log_refuses_operations_until_it_resumes():
