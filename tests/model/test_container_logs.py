@@ -32,6 +32,7 @@ LOG = ContainerLog(3, LogState.OPEN, (A, B, C), CHAIN.ledgers, truncated_before=
 @pytest.mark.parametrize(("entry", "epoch"), [(39, None), (40, 12), (89, 12), (90, 16), (94, 16), (95, 20), (999, 20)])
 def test_each_entry_belongs_to_one_ledger(entry: int, epoch: int | None):
     assert CHAIN.epoch_of(entry) == epoch
+    assert not CHAIN.has(13, entry), "an owner that had no ledger"
     assert [start.epoch for start in CHAIN.ledgers if CHAIN.has(start.epoch, entry)] == ([epoch] if epoch else [])
 
 
@@ -46,6 +47,7 @@ def test_ledgers_before_the_truncation_point_are_not_retained():
     assert retained_ledgers(CHAIN.ledgers, 89) == CHAIN.ledgers
     assert retained_ledgers(CHAIN.ledgers, 90) == CHAIN.ledgers[2:]
     assert retained_ledgers(CHAIN.ledgers, 1000) == CHAIN.ledgers[3:]
+    assert LOG.with_members((A, B), 90).ledgers == CHAIN.ledgers[2:]
 
 
 def test_ledger_without_entries_is_dropped_by_the_next_owner():
@@ -244,6 +246,7 @@ EMPTY = emptied(LOG, 120)
         (LOG, replace(EMPTY, ledgers=(LedgerStart(20, 95),)), 20, "names members or ledgers"),
         (LOG, replace(EMPTY, next_entry=None), 20, "does not say which entry is next"),
         (LOG, emptied(LOG, 94), 20, "is before its last ledger"),
+        (open_ledger(None, 4, 1, (A, B), 0, 3), emptied(LOG, 0), 5, "is before its last ledger"),
         (LOG, LOG, 21, "does not belong to the claim"),
         (None, open_ledger(None, 4, 0, (A, B), 0, 3), 5, "does not belong to the claim"),
         (None, replace(LOG, ledgers=(LedgerStart(9, 0), LedgerStart(8, 5))), 8, "do not increase"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, permutations
 
 import pytest
 from hypothesis import given
@@ -33,6 +33,7 @@ def test_quorum_position_is_the_second_largest():
     positions = {A: 9, B: 7, C: 3}
     assert Ensemble((A, B, C)).quorum_position(positions) == 7
     assert Ensemble((A, C)).quorum_position(positions) == 3
+    assert {Ensemble(members).quorum_position(positions) for members in permutations((A, B, C))} == {7}
 
 
 def test_members_without_a_position_hold_nothing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -96,8 +97,8 @@ def test_a_new_log_begins_with_the_owner(leases, container):
     assert first_members(container, replica("s0"), leases, copies=1) == members[:1]
 
 
-def test_a_store_without_a_replica_port_gets_no_copy():
-    old = replace(B, replica_id="", replica_port=0)
+@pytest.mark.parametrize("old", [replace(B, replica_id=""), replace(B, replica_port=0)], ids=["no replica", "no port"])
+def test_a_store_without_a_replica_port_gets_no_copy(old: StoreLease):
     assert set(first_members(1, OWN, [A, old, C])) == {OWN, replica("c")}
     assert first_members(1, OWN, [A, old]) == (OWN,)
 
@@ -121,6 +122,16 @@ def test_copies_follow_capacity():
     stores = [A, store("b", "zb", 300), store("b2", "zb", 100)]
     shares = Counter(place_replicas(each, OWN, (), stores).wanted["zb"] for each in range(400))
     assert 260 < shares[replica("b")] < 340
+
+
+def test_every_release_chooses_the_same_stores():
+    """Otherwise an update would copy most logs of a deployment once more."""
+    stores = [A, *(store(f"{zone}{number}", f"z{zone}", 100 * number) for zone in "bcd" for number in (1, 2, 3))]
+    names = {replica_of(lease): lease.store_id for lease in stores}
+    chosen = [first_members(each, OWN, stores)[1:] for each in range(12)]
+    assert " ".join("".join(sorted(names[each] for each in members)) for members in chosen) == (
+        "c3d3 c1d3 b2c3 c3d2 b3c2 b3d2 c3d2 b3c3 b3c3 b3c3 c3d1 c3d3"
+    )
 
 
 def test_a_member_is_kept_while_its_store_serves():
@@ -287,6 +298,18 @@ def test_containers_with_one_member_left_come_first():
     assert [after.stores[each] for each in A1_CONTAINERS] == ["c1", "b1"]
 
 
+def test_containers_without_members_come_last():
+    stores = [container_assignment_store(name, name) for name in "abc"]
+    for first in range(3):
+        members = {each: ["a", "b"] for each in range(3) if each != first}
+        assert assign(ContainerMap(), stores, {}, 3, NOW_MS, members).stores[first] == "c"
+
+
+def test_order_of_members_decides_nothing():
+    members = {each: ["c1", "b2", "b1"] for each in A1_CONTAINERS}
+    assert without_a1(lost, members) == without_a1(lost, {each: ["b1", "b2", "c1"] for each in A1_CONTAINERS})
+
+
 def test_a_container_without_members_that_serve_moves_anyway():
     after = without_a1(lost, {each: ["a1", "x"] for each in A1_CONTAINERS})
     assert all(after.stores[each] != "a1" for each in A1_CONTAINERS)
@@ -327,6 +350,19 @@ def test_members_cost_neither_moves_nor_evenness(data):
         assert COUNT // len(serving) <= shares[0] <= shares[-1] <= -(-COUNT // len(serving))
     assert found.discarded_logs == plain.discarded_logs
     assert assign(found, leases, {}, COUNT, NOW_MS, members).stores == found.stores
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), min_size=1, max_size=6), st.integers(0, 30))
+def test_stores_and_zones_get_their_share_by_capacity(stores, count):
+    leases = [
+        replace(container_assignment_store(str(index), zone), capacity=capacity)
+        for index, (zone, capacity) in enumerate(stores)
+    ]
+    shares = Counter(assign(ContainerMap(), leases, {}, count, NOW_MS).stores.values())
+    total = sum(lease.capacity for lease in leases)
+    for group in [*([each] for each in leases), *([each for each in leases if each.zone == zone] for zone in "abc")]:
+        share = count * sum(lease.capacity for lease in group) / total
+        assert math.floor(share) <= sum(shares[lease.store_id] for lease in group) <= math.ceil(share)
 
 
 def test_containers_leave_a_store_of_an_older_revision():

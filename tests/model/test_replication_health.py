@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from headrace.model.replication_health import (
     ReplicationHealth,
     is_copy_unneeded,
     keeps_leaving_store,
+    logs_lost_without,
     logs_that_need,
     logs_with_one_copy,
     replication_health,
@@ -155,6 +157,19 @@ def test_a_task_after_a_rollback_does_not_wait_for_newer_ones():
     assert unsettled_reasons(new, (), view) == []
 
 
+def test_one_copy_wants_no_second_copy_of_its_new_owner():
+    """It moves through tier 2."""
+    view = ClusterView({0: "store-0"}, {0: _log(1, copies=1)}, OLD)
+    assert unsettled_reasons(OLD[0], {0}, view) == []
+
+
+@pytest.mark.parametrize("owner", [None, "store-9", "store-1"], ids=["none", "unknown", "keeps no copies"])
+def test_log_without_a_known_owner_wants_no_copy(owner: str | None):
+    leases = [OLD[0], replace(OLD[1], replica_id=""), OLD[2]]
+    view = ClusterView({} if owner is None else {0: owner}, {0: _log(1, 2)}, leases)
+    assert unsettled_reasons(OLD[0], (), view) == []
+
+
 def test_the_health_of_a_cluster_is_what_its_stores_say():
     told = [
         replace(OLD[0], replication=ReplicationStatus(blocked=(7, 3), under_replicated=2)),
@@ -162,6 +177,8 @@ def test_the_health_of_a_cluster_is_what_its_stores_say():
         replace(_lease(2, state=StoreState.LOST), replication=ReplicationStatus(isolated=True, blocked=(9,))),
     ]
     assert replication_health(told) == ReplicationHealth((3, 7), 3, ("store-1",))
+    isolated = [replace(each, replication=ReplicationStatus(isolated=True)) for each in reversed(OLD)]
+    assert replication_health(isolated).isolated == ("store-0", "store-1", "store-2")
     assert replication_health(OLD) == ReplicationHealth()
 
 
@@ -175,23 +192,36 @@ def test_only_stores_that_serve_have_copies():
 
 def test_logs_with_one_copy_cannot_acknowledge():
     zone_of = serving_zones(OLD[:2], 0)
-    logs = {0: _log(0, 1, 2), 1: _log(0, 2), 2: _log(2, 5), 3: EMPTY, 4: None, 5: _log(0, copies=1)}
+    logs = {2: _log(2, 5), 1: _log(0, 2), 0: _log(0, 1, 2), 3: EMPTY, 4: None, 5: _log(0, copies=1)}
     assert logs_with_one_copy(logs, zone_of) == (1, 2)
 
 
-@given(
-    st.dictionaries(st.integers(0, 9), st.sets(st.integers(0, 5), min_size=1, max_size=3)),
-    st.sets(st.integers(0, 5)),
-    st.integers(0, 5),
+CLUSTER_LOGS = st.dictionaries(
+    st.integers(0, 9),
+    st.sampled_from([None, EMPTY, _log(0, copies=1), _log(5, copies=1)])
+    | st.sets(st.integers(0, 5), min_size=1, max_size=3).map(lambda members: _log(*sorted(members))),
 )
-def test_store_whose_end_stops_acknowledgements_is_needed(members, serving, own):
-    logs = {container: _log(*sorted(each)) for container, each in members.items()}
-    zone_of = {REPLICAS[each]: "z" for each in serving}
-    without = {replica: zone for replica, zone in zone_of.items() if replica != REPLICAS[own]}
-    stopped = set(logs_with_one_copy(logs, without))
-    assert set(logs_that_need(REPLICAS[own], logs, zone_of)) == {
-        container for container, each in members.items() if own in each and container in stopped
-    }
+SOME_REPLICAS = st.sets(st.sampled_from(REPLICAS))
+
+
+@given(CLUSTER_LOGS, SOME_REPLICAS, st.sampled_from(REPLICAS))
+def test_store_whose_end_stops_acknowledgements_is_needed(logs, serving, own):
+    stopped = logs_with_one_copy(logs, dict.fromkeys(serving - {own}, "z"))
+    named = {container for container, log in logs.items() if log is not None and own in log.members}
+    assert logs_that_need(own, logs, dict.fromkeys(serving, "z")) == tuple(sorted(named.intersection(stopped)))
+
+
+@given(CLUSTER_LOGS, SOME_REPLICAS, st.sampled_from(REPLICAS))
+def test_store_is_needed_for_entries_that_only_it_may_have(logs, serving, own):
+    needed = [
+        container
+        for container, log in sorted(logs.items())
+        if log is not None and own in log.members
+        # Members that may have acknowledged an entry, of which no other one would be left.
+        if any(not serving.intersection(each) - {own} for each in combinations(log.members, log.ensemble.ack_quorum))
+    ]
+    lone = [container for container, log in logs.items() if log is not None and log.members == (own,)]
+    assert logs_lost_without(own, logs, serving) == tuple(sorted({*needed, *lone}))
 
 
 def test_a_deployment_reaches_a_settled_store():

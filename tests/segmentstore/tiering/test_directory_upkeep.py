@@ -25,7 +25,7 @@ from headrace.ports.metadata_store import WRITES_PER_TRANSACTION_MAX, ItemRefuse
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.container import Removals, SegmentContainer
 from headrace.segmentstore.containers.metadata import NAME_BYTES_MAX, ContainerMetadata
-from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.containers.segment import RecordedState, Segment
 from headrace.segmentstore.containers.unanswered_writes import UnansweredWrites
 from headrace.segmentstore.tiering import chunk_directory, directory_upkeep
 from headrace.segmentstore.tiering.chunk_directory import RUNS_PER_WRITE_MAX, ChunkDirectory
@@ -209,7 +209,8 @@ async def starts_of(directory: ChunkDirectory, name: str) -> list[int]:
 
 
 async def test_move_takes_only_the_runs_of_the_merge(world: World):
-    directory = await directory_with(world, SOURCE, 0, 3, 6, 9)
+    directory = await directory_with(world, SOURCE, 0, 3, 6)
+    await directory.add([(SOURCE, ChunkRun(9, 1, OBJECT, 9))], {OBJECT: 100})
     moved = await move_merged(directory, TARGET, MergedRange(OFFSET, 6, DirectoryPlace(SOURCE, 3), 7))
     assert moved is not None
     assert [(run.offset, run.position) for run in moved] == [(OFFSET, 3), (OFFSET + 3, 6)]
@@ -242,14 +243,15 @@ async def test_link_is_completed_by_either_name(world: World, *, is_forwarding: 
     assert not await complete_link(directory, name, last)
 
 
-async def test_link_leads_past_earlier_runs(world: World):
+async def test_link_leads_to_its_own_runs_only(world: World):
     directory = await directory_with(world, SOURCE, 0, 3, 6)
+    await directory.add([(SOURCE, ChunkRun(9, 1, OBJECT, 9))], {OBJECT: 100})
     await directory.link(TARGET, RunLink(OFFSET, 6, SOURCE, 3, 7), (await directory.page(SOURCE))[1])
     link = await directory.last_entry(TARGET)
     assert isinstance(link, RunLink)
     moved = await follow_link(directory, TARGET, link)
     assert [run.offset for run in moved] == await starts_of(directory, TARGET) == [OFFSET, OFFSET + 3]
-    assert await starts_of(directory, SOURCE) == [0]
+    assert await starts_of(directory, SOURCE) == [0, 9]
 
 
 async def test_late_link_to_moved_runs_is_refused(world: World, monkeypatch: pytest.MonkeyPatch):
@@ -721,6 +723,18 @@ async def test_merge_waits_while_a_snapshot_has_its_source():
     assert not made.upkeep.merge_must_wait(merge)
 
 
+async def test_merge_waits_for_any_of_its_sources_only():
+    made = nested()
+    (merge,) = made.container.dirty[3].merges
+    assert [source.name for source in merge.sources()] == [TARGET, SOURCE]
+    other = replace(made.source.stored_snapshot(), name=transaction_segment_name(NAME, 2), length=0)
+    for snapshot, must_wait in [(of_segments(other), False), (of_source(made), True), (of_segments(), False)]:
+        made.upkeep.note_snapshot(snapshot)
+        assert made.upkeep.merge_must_wait(merge) is must_wait
+    made.source.recorded = RecordedState(1, b"")
+    assert made.upkeep.merge_must_wait(merge), "its record tells of it"
+
+
 async def test_merge_of_a_source_with_stored_bytes_does_not_wait():
     """A restoration that finds them nowhere knows that the source was merged."""
     made = Made()
@@ -809,6 +823,29 @@ async def test_merges_are_moved_from_the_inside(monkeypatch: pytest.MonkeyPatch)
     assert targets == [TARGET, OTHER]
     assert (made.stored, made.told_stored) == ([(1, 7), (3, 12)], 2)
     assert not await made.upkeep.move_merged()
+
+
+@pytest.mark.parametrize("first_waits", [False, True])
+async def test_merges_of_all_segments_are_moved(monkeypatch: pytest.MonkeyPatch, *, first_waits: bool):
+    made = Made()
+    made.settle()
+    for number, name in ((3, OTHER), (4, transaction_segment_name(OTHER, 1))):
+        made.metadata.apply(CreateOperation(number, name, (), 0), 0, 1)
+    other, source = made.metadata.by_number(3), made.metadata.by_number(4)
+    made.append(other, 5)
+    made.append(source, 2)
+    made.metadata.apply(MergeOperation(3, 4, 5, 2, (), 0), 5, 2)()
+    made.container.dirty[3] = other
+    made.target.tiered.length, made.source.tiered.length, other.tiered.length, source.tiered.length = 3, 4, 5, 2
+    if first_waits:
+        made.removed(used := "scope/stream/2.#epoch.0")
+        await made.upkeep.forget_removed(())
+        made.metadata.apply(CreateOperation(9, used, (), 0), 0, 1)
+        made.append(made.metadata.by_number(9), 2)
+        made.metadata.apply(MergeOperation(1, 9, 7, 2, (), 0), 5, 2)()
+    targets = script_moves(monkeypatch, *[[run_of(3, 4)], [run_of(5, 2)]][first_waits:])
+    assert await made.upkeep.move_merged()
+    assert targets == [TARGET, OTHER][first_waits:]
 
 
 @pytest.mark.parametrize(("runs", "is_found"), [([], False), ([run_of(5, 6)], False), ([run_of(5, 7)], True)])
