@@ -37,10 +37,12 @@ class StreamCut:
     def __post_init__(self) -> None:
         try:
             ordered = tuple(sorted(self.positions))
-            is_numeric = all(isinstance(offset, (int, Integral)) for pair in ordered for offset in pair)
+            are_pairs = all(
+                len(pair) == 2 and all(isinstance(each, (int, Integral)) for each in pair) for pair in ordered
+            )
         except TypeError:
-            is_numeric = False
-        if not is_numeric:
+            are_pairs = False
+        if not are_pairs:
             raise invalid_cut("it has positions that are not pairs of a segment id and an offset")
         object.__setattr__(self, "positions", ordered)
         if not 1 <= len(self.positions) <= SEGMENTS_PER_STREAM_MAX:

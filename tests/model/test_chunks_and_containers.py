@@ -13,6 +13,7 @@ from headrace.model.chunks import (
     ObjectCount,
     RunLink,
     RunTimes,
+    TableMark,
     chunk_body,
     chunk_partition,
     chunk_run,
@@ -66,10 +67,41 @@ TIMES = st.builds(RunTimes, INT63, INT63, NO_BLOCK, NO_BLOCK) | st.builds(
 )
 
 
-@given(offset=INT63, length=INT63, position=INT63, name=st.text(min_size=1), times=st.none() | TIMES)
-def test_chunk_records_come_back(offset: int, length: int, position: int, name: str, times: RunTimes | None):
-    run = ChunkRun(offset, length, name, position, times)
-    assert chunk_run(chunk_sort(offset), chunk_body(run)) == run
+RUNS = st.builds(
+    ChunkRun,
+    offset=INT63,
+    length=INT63,
+    object_name=st.text(min_size=1),
+    position=INT63,
+    times=st.none() | TIMES,
+    table=st.none() | st.builds(TableMark, INT63, INT63),
+    logged=st.none() | st.builds(LogPlace, INT63, INT63),
+)
+
+
+@given(RUNS)
+def test_chunk_records_come_back(run: ChunkRun):
+    found = chunk_run(chunk_sort(run.offset), chunk_body(run), 7)
+    assert (found, found.logged, found.version) == (run, run.logged, 7)
+
+
+@given(RUNS, INT63, INT63)
+def test_moved_run_has_the_bytes_and_the_time_of_the_merge(run: ChunkRun, shift: int, ordering: int):
+    """The table is that of the segment from which it was moved, and the version that of the record there."""
+    moved = run.moved(shift, ordering)
+    times = RunTimes(ordering, ordering)
+    assert moved == ChunkRun(run.offset + shift, run.length, run.object_name, run.position, times)
+    assert moved.logged == run.logged
+
+
+@pytest.mark.parametrize(
+    "numbers", [None, 5, "12", (1, 2), {1: 2, 3: 4}, [1], [1, 2, 3], [1, "2"], [1, 2.0], [True, 2]]
+)
+@pytest.mark.parametrize("field", ["times", "table", "log"])
+def test_chunk_record_with_other_numbers_is_corrupt(field: str, numbers: object):
+    body = chunk_body(ChunkRun(1024, 512, "chunks/0/7", 99))
+    with pytest.raises(CorruptError, match="numbers"):
+        chunk_run(chunk_sort(1024), {**body, field: numbers})
 
 
 def test_golden_link_record():
@@ -80,6 +112,7 @@ def test_golden_link_record():
     assert not is_link(chunk_body(ChunkRun(1024, 512, "chunks/0/7", 99)))
     assert run_link(chunk_sort(1024), body) == link
     assert not link.is_forwarding
+    assert link.end == 1536
 
 
 def test_a_forwarding_link_sorts_behind_every_run():
@@ -120,8 +153,12 @@ def test_an_object_is_dated_as_long_as_nothing_of_it_is_used():
 
 def test_only_names_of_counted_objects_have_an_epoch():
     assert packed_epoch(3, packed_name(3, 7, 12)) == 7
-    for other in ("container-0003/0000000007-0000000012", packed_name(4, 7, 12), packed_name(3, 7, 12) + "0", "x" * 21):
+    prefix, digits = packed_prefix(3), "0000000007-0000000012"
+    others = ["-00000000007-000000012", "00000000070000000012-", "000000000x-0000000012", "000000000٧-0000000012"]
+    for other in (f"container-0003/{digits}", packed_name(4, 7, 12), f"{prefix}{digits}0", "x" * 21):
         assert packed_epoch(3, other) is None
+    for other in (*others, "0000000007-000000001x", "0000000007_0000000012"):
+        assert packed_epoch(3, prefix + other) is None
 
 
 @pytest.mark.parametrize("store_count", [1, 2, 3, 5, 8, 13])

@@ -32,6 +32,7 @@ from headrace.model.commit_sets import (
     forgotten,
     is_committed,
     member_chunks,
+    ordered,
     plan_run,
     refused,
 )
@@ -64,8 +65,9 @@ def test_the_decision_on_the_largest_set_is_one_transaction():
         {"t": [1, 1]},
         {"t": range(SET_TRANSACTIONS_MAX + 1)},
         {f"t{number}": [number] for number in range(SET_STREAMS_MAX + 1)},
+        {"t": [1, 1], "u": [2]},
     ],
-    ids=["none", "an empty stream", "twice the same", "too many", "too many streams"],
+    ids=["none", "an empty stream", "twice the same", "too many", "too many streams", "twice the same in one stream"],
 )
 def test_a_set_has_a_size(members: dict[str, list[int]]):
     with pytest.raises(InvalidRequestError) as error:
@@ -75,33 +77,41 @@ def test_a_set_has_a_size(members: dict[str, list[int]]):
 
 def test_members_keep_their_order_within_an_epoch():
     late, later = transaction_id_of(1, 9), transaction_id_of(1, 4)
-    assert check_set_members({"u": [3, 1], "t": [2], "v": []}) == {"t": (2,), "u": (3, 1)}
+    found = check_set_members({"u": [3, 1], "t": [2], "v": []})
+    assert found == {"t": (2,), "u": (3, 1)}
+    assert list(found) == ["t", "u"]
+    assert list(member_chunks(found)) == [("t", (2,)), ("u", (3, 1))]
     assert check_set_members({"u": [late, 3, later, 1]}) == {"u": (3, 1, late, later)}
     many = check_set_members({"t": range(SET_TRANSACTIONS_MAX)})
     assert [one for _, chunk in member_chunks(many) for one in chunk] == list(many["t"])
 
 
-@pytest.mark.parametrize("writer", ["", "a b", "a/b", "ä", "w" * 251, "w\n"])
+@pytest.mark.parametrize("writer", ["", "a b", "a/b", "ä", "w" * 251, "w\n", ".", ".."])
 def test_what_is_no_writer(writer: str):
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(InvalidRequestError, match="writer") as error:
         check_set_writer(writer)
+    assert error.value.specific_code == "invalid_commit_set"
 
 
 @pytest.mark.parametrize("epoch", [-1, EPOCH_MAX + 1])
 def test_what_is_no_epoch(epoch: int):
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(InvalidRequestError) as error:
         check_set_epoch(epoch)
+    assert error.value.specific_code == "invalid_commit_set"
 
 
 def test_the_bounds_are_allowed():
     assert check_set_writer("spark:0f-9.A_z" + "w" * 236)
     assert [check_set_epoch(one) for one in (0, EPOCH_MAX)] == [0, EPOCH_MAX]
+    assert check_set_members({"t": [5]}) == {"t": (5,)}
+    assert len(check_set_members({f"t{number}": [number] for number in range(SET_STREAMS_MAX)})) == SET_STREAMS_MAX
 
 
 def test_a_writer_decides_one_set_after_another():
     fresh, first, second = CommitWriter("w"), PendingSet("a", 5, ("t",)), PendingSet("b", 9, ("t", "u"))
     waiting = begun(fresh, first)
     assert not is_committed(waiting, 5)
+    assert not is_committed(None, 5)
     after = decided(waiting, 99)
     assert after == CommitWriter("w", 5, "a", 99)
     assert [is_committed(after, epoch) for epoch in (0, 5, 6)] == [True, True, False]
@@ -120,8 +130,14 @@ def test_a_note_has_a_size():
     assert check_set_note(None) is None
     assert check_set_note("é" * (NOTE_BYTES_MAX // 2)) == "é" * (NOTE_BYTES_MAX // 2)
     for wrong in ("é" * (NOTE_BYTES_MAX // 2) + "e", "\ud800"):
-        with pytest.raises(InvalidRequestError, match="the note of a commit set"):
+        with pytest.raises(InvalidRequestError, match="the note of a commit set") as error:
             check_set_note(wrong)
+        assert error.value.specific_code == "invalid_commit_set"
+
+
+def test_decided_part_has_the_order_of_its_first_member():
+    part = CommitPart("a", "h", "w", (8, 4))
+    assert ordered(part, 7) == CommitPart("a", "h", "w", (8, 4), CommitOrder(7, group=8))
 
 
 def test_no_state_of_a_writer_is_left_out():
@@ -287,5 +303,14 @@ def test_a_run_takes_as_many_sets_as_it_may():
     orders = [CommitOrder(number, transaction_id_of(0, number)) for number in range(SETS_PER_RUN_MAX + 1)]
     parts = {str(one.number): CommitPart(str(one.number), "h", "w", (one.group or 0,), one) for one in orders}
     marks = [WaitingMark(one.group or 0, 5, one, str(one.number)) for one in orders]
-    run = plan_run(marks, parts)
+    alone = transaction_id_of(0, 100)
+    run = plan_run([*marks, WaitingMark(alone, 5, CommitOrder(100, alone))], parts)
     assert [one.set_id for one in run.sets] == [str(number) for number in range(SETS_PER_RUN_MAX)]
+    assert run.transactions == tuple(one.group for one in orders[:-1]), "nothing behind a set that is left"
+
+
+def test_set_of_another_epoch_is_left_for_the_next_run():
+    first, member = transaction_id_of(0, 1), transaction_id_of(1, 2)
+    order = CommitOrder(1, member)
+    marks = [WaitingMark(first, 5, CommitOrder(0, first)), WaitingMark(member, 5, order, "a")]
+    assert plan_run(marks, {"a": CommitPart("a", "h", "w", (member,), order)}) == PlannedRun((first,), ())

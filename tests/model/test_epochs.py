@@ -60,6 +60,29 @@ def test_the_front_of_a_scale_covers_the_key_space(histories: Histories, data: s
     assert front_of_scale(coming, lambda _: True) == coming.segments
 
 
+@given(st.sets(st.integers(0, 15)))
+def test_each_part_of_a_scale_goes_on_by_itself(sealed: set[int]):
+    """Pairs of segments become one each. Writers use it when both are sealed."""
+    pairs = [KeyRange(index / 8, (index + 1) / 8) for index in range(8)]
+    old = Epoch.first(16, 0, 0)
+    coming = scaled_epoch(old, range(16), pairs, 1)
+    expected: list[StreamSegment] = []
+    for index, new in enumerate(coming.segments):
+        both = (2 * index, 2 * index + 1)
+        expected += [new] if sealed.issuperset(both) else [old.segments[each] for each in both]
+    assert front_of_scale(coming, lambda segment: segment.segment_id in sealed) == tuple(expected)
+
+
+def test_a_front_may_have_as_many_segments_as_a_cut():
+    old = Epoch.first(SEGMENTS_PER_STREAM_MAX - 1, 0, 0)
+    first = old.segments[0].key_range
+    halves = [KeyRange(first.low, first.high / 2), KeyRange(first.high / 2, first.high)]
+    coming = scaled_epoch(old, [0, 1], [*halves, old.segments[1].key_range], 1)
+    front = front_of_scale(coming, lambda segment: segment is old.segments[0])
+    assert len(front) == SEGMENTS_PER_STREAM_MAX
+    assert front == (*coming.segments[:2], *old.segments[1:])
+
+
 def test_a_front_that_no_cut_can_name_stays_at_the_old_segments():
     """One half is split at the moment in which the other is merged: both at their finest are too many."""
     many = SEGMENTS_PER_STREAM_MAX * 3 // 5
@@ -156,6 +179,8 @@ def test_only_what_an_epoch_replaced_is_known_to_it():
     assert planned.replaced_segment(0).segment_id == 0
     with pytest.raises(NotFoundError):
         planned.replaced_segment(1)
+    both = scaled_epoch(Epoch.first(2, 0, 0), [0, 1], [KeyRange(0.0, 1.0)], 1)
+    assert [both.replaced_segment(each) for each in (0, 1)] == list(both.replaced)
 
 
 def test_a_rolled_back_scale_leaves_an_epoch_without_a_change():
@@ -178,6 +203,11 @@ def test_new_numbers_stay_in_the_class_of_the_last_one():
     (created,) = scaled.created
     assert created.number > last
     assert class_of_number(created.number) is class_of_number(last)
+    begun = Epoch(0, 0, (StreamSegment(2 * NUMBER_BLOCK, KeyRange(0.0, 1.0)),))
+    assert [one.number for one in scaled_epoch(begun, [2 * NUMBER_BLOCK], HALVES, 1).created] == [
+        2 * NUMBER_BLOCK + 1,
+        2 * NUMBER_BLOCK + 2,
+    ]
     before = Epoch(0, 0, (StreamSegment(last - 1, KeyRange(0.0, 1.0)),))
     assert [one.number for one in scaled_epoch(before, [last - 1], [KeyRange(0.0, 1.0)], 1).created] == [last]
     first, second = scaled_epoch(before, [last - 1], HALVES, 1).created

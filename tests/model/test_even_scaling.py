@@ -106,8 +106,9 @@ def test_rounding_of_splits_replaces_nothing(parts: int):
 
 @pytest.mark.parametrize("count", [0, -1, SEGMENTS_PER_STREAM_MAX + 1])
 def test_a_number_out_of_range_is_refused(count: int):
-    with pytest.raises(InvalidRequestError, match="segments"):
+    with pytest.raises(InvalidRequestError, match="segments") as refused:
         even_plan(ranges_of(Epoch.first(2, 0, 1)), count)
+    assert refused.value.specific_code == "too_many_segments"
 
 
 def test_the_most_segments_need_one_step():
@@ -119,7 +120,7 @@ def test_the_most_segments_need_one_step():
 def test_a_range_is_split_at_keys():
     whole = KeyRange(0.25, 0.5)
     assert split_at(whole, [0.4, 0.3]) == (KeyRange(0.25, 0.3), KeyRange(0.3, 0.4), KeyRange(0.4, 0.5))
-    for keys in ([0.25], [0.5], [0.6], [float("nan")], [0.3, 0.3]):
+    for keys in ([0.25], [0.5], [0.6], [float("nan")], [0.3, 0.3], [0.3, 0.6]):
         with pytest.raises(InvalidRequestError) as refused:
             split_at(whole, keys)
         assert refused.value.specific_code == "invalid_key_ranges"
@@ -128,6 +129,8 @@ def test_a_range_is_split_at_keys():
 def test_neighbours_are_joined():
     segments = {1: KeyRange(0.5, 1.0), 2: KeyRange(0.25, 0.5), 3: KeyRange(0.0, 0.25)}
     assert joined_range(segments) == KeyRange(0.0, 1.0)
+    with pytest.raises(InvalidRequestError, match=r"from 0\.25 to 0\.75"):
+        joined_range({1: KeyRange(0.0, 0.1), 2: KeyRange(0.1, 0.25), 3: KeyRange(0.75, 1.0)})
     del segments[2]
     with pytest.raises(InvalidRequestError, match=r"from 0\.25 to 0\.5") as refused:
         joined_range(segments)

@@ -70,6 +70,7 @@ def test_a_cut_at_the_tail_amid_a_roll_is_one_of_the_stream(histories: Histories
     coming = [roll.passed, roll.following]
     front = front_of_epochs(coming, lambda segment: segment in sealed)
     assert covers_key_space_once([one.key_range for one in front])
+    assert list(front) == sorted(front, key=lambda one: one.key_range)
     assert {one for one in active.segments if one not in sealed} <= set(front)
     assert not set(roll.passed.segments) & set(front), "what is passed is complete before anybody sees it"
     head = StreamCut.of("s", "t", {one.segment_id: 0 for one in epochs[0].segments})

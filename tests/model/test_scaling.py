@@ -139,6 +139,11 @@ def test_growing_splits_the_largest_first_and_evenly():
     assert growth_plan(Epoch.first(1, 0, 1), 3) == ScalePlan((0,), equal_ranges(3))
     uneven = Epoch(0, 1, (StreamSegment(0, KeyRange(0.0, 0.25)), StreamSegment(1, KeyRange(0.25, 1.0))))
     assert growth_plan(uneven, 4) == ScalePlan((1,), (KeyRange(0.25, 0.5), KeyRange(0.5, 0.75), KeyRange(0.75, 1.0)))
+    assert growth_plan(Epoch.first(2, 0, 1), 4) == ScalePlan((0, 1), equal_ranges(4))
+    thirds = Epoch(0, 1, (StreamSegment(0, KeyRange(0.0, 0.25)), StreamSegment(1, KeyRange(0.25, 1.0))))
+    assert growth_plan(thirds, 3) == ScalePlan((1,), (KeyRange(0.25, 0.625), KeyRange(0.625, 1.0)))
+    high = Epoch(0, 1, (StreamSegment(0, KeyRange(0.0, 0.6)), StreamSegment(1, KeyRange(0.6, 1.0))))
+    assert growth_plan(high, 3) == ScalePlan((0,), (KeyRange(0.0, 0.3), KeyRange(0.3, 0.6)))
     assert growth_plan(FOUR, 4) is None
     assert growth_plan(FOUR, 1) is None
     plan = growth_plan(Epoch.first(1, 0, 1), SEGMENTS_PER_STREAM_MAX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from cut_histories import History, Reader, histories, read_on
@@ -12,6 +13,7 @@ from stream_histories import Histories
 
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_cuts import (
     END_OF_SEGMENT,
@@ -77,7 +79,9 @@ def test_a_later_cut_is_the_maximum_in_every_slot(histories: Histories, slot_cou
     chains = _chains(epochs, slot_count)
     one, other = _position(data, epochs), _position(data, epochs)
     pairs = zip(_by_slot(one, chains, slot_count), _by_slot(other, chains, slot_count), strict=True)
-    assert _by_slot(later_cut(one, other), chains, slot_count) == [max(pair) for pair in pairs]
+    later = later_cut(one, other)
+    assert _by_slot(later, chains, slot_count) == [max(pair) for pair in pairs]
+    assert (later.cut.scope, later.cut.stream) == ("s", "t")
 
 
 @given(data=st.data())
@@ -213,3 +217,36 @@ def test_a_cut_may_hold_ends_but_no_other_negative_offset():
     assert StreamCut.of("s", "t", {0: END_OF_SEGMENT, 1: 5}).offsets == {0: END_OF_SEGMENT, 1: 5}
     with pytest.raises(InvalidRequestError, match="below -1"):
         StreamCut.of("s", "t", {0: -2, 1: 5})
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [None, (5,), ((1,),), ((1, 2, 3),), ((),), ((1, "2"),), (("1", 2),), ("12",), ((1, 2.0),), ((1, 2), 3)],
+    ids=repr,
+)
+def test_cut_has_pairs_of_numbers_only(positions: Any):
+    with pytest.raises(InvalidRequestError, match="not pairs of a segment id and an offset"):
+        StreamCut("s", "t", positions)
+
+
+@pytest.mark.parametrize("offsets", [None, [(1, 2)], "1"])
+def test_cut_is_made_of_a_mapping_only(offsets: Any):
+    with pytest.raises(InvalidRequestError, match="not a mapping") as refused:
+        StreamCut.of("s", "t", offsets)
+    assert refused.value.specific_code == "invalid_stream_cut"
+
+
+def test_cut_names_each_of_its_segments_once():
+    whole = dict.fromkeys(range(SEGMENTS_PER_STREAM_MAX), 0)
+    assert StreamCut.of("s", "t", whole).offsets == whole
+    for wrong in ((), ((1, 0), (1, 5)), tuple({**whole, SEGMENTS_PER_STREAM_MAX: 0}.items())):
+        with pytest.raises(InvalidRequestError, match="it names"):
+            StreamCut("s", "t", wrong)
+
+
+def test_cuts_do_not_depend_on_the_order_of_their_segments():
+    segments = Epoch.first(3, 0, 0).segments
+    cut = StreamCut.of("s", "t", {2: 5, 0: 6, 1: 7})
+    assert cut.positions == ((0, 6), (1, 7), (2, 5))
+    assert PlacedCut(cut, segments[::-1]) == PlacedCut(cut, segments)
+    assert PlacedCut(cut, segments[::-1]).segments == segments

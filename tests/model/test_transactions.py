@@ -38,6 +38,13 @@ def test_ids_differ_where_chance_does(one: int, other: int):
     assert (transactions.transaction_id_of(1, one) == transactions.transaction_id_of(1, other)) == (one == other)
 
 
+def test_ids_differ_in_each_bit_of_chance():
+    whole = (1 << transactions.RANDOM_BITS) - 1
+    chances = {0, whole, *(1 << bit for bit in range(transactions.RANDOM_BITS))}
+    assert len({transactions.transaction_id_of(1, one) for one in chances}) == len(chances)
+    assert transactions.transaction_id_of(1, whole) == 0x00000001_7FFFFFFF_7FFFFFFF_FFFFFFFF
+
+
 @pytest.mark.parametrize("text", ["", "0" * 31, "0" * 33, "A" * 32, "g" * 32, "0" * 31 + "\n", "\u0660" * 32])
 def test_text_that_is_not_a_transaction_id_is_refused(text: str):
     with pytest.raises(InvalidRequestError) as refused:

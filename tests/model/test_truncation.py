@@ -127,3 +127,25 @@ def test_stream_without_a_truncation_begins_at_its_first_bytes():
     assert first == StreamCut.of("s", "t", dict.fromkeys((one.segment_id for one in history.epochs[0].segments), 0))
     assert is_very_beginning(first)
     assert segments_left(history.active, None) == list(history.active)
+
+
+def test_segments_before_the_old_head_do_not_go_again():
+    """The head may be behind a replaced segment whose epoch is newer than that of another segment at the head."""
+    history = History.begin(2)
+    for index in range(2):
+        history.append(index, 10)
+    history.split(0)
+    history.split(2)
+    first, second = history.epochs[0].segments
+    halves = history.active[2:]
+    cut = history.cut({first: 4, **dict.fromkeys(halves, 0)})
+    truncation, gone = _truncated(history, cut, None)
+    assert (gone, truncation.first_epoch, truncation.size_bytes) == ([second.segment_id], 0, 14)
+    again, gone = _truncated(history, history.tail(), truncation)
+    assert (gone, again.size_bytes) == ([first.segment_id], 20)
+
+
+@pytest.mark.parametrize("by_retention", [False, True])
+def test_truncation_knows_who_requested_it(*, by_retention: bool):
+    target = History.begin(1).tail()
+    assert running_truncation(target, 0, None, by_retention=by_retention).by_retention is by_retention
