@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.stream_cut_ranges import split_pieces
+from headrace.model.limits import PIECES_PER_RANGE_MAX
+from headrace.model.stream_cut_ranges import pieces_at_best, split_pieces, split_targets
 
 BOUNDARY = 30
 
@@ -33,3 +34,21 @@ def test_boundaries_more_than_a_piece_apart_are_asked_for_once() -> None:
 
     assert list(split_pieces(0, 1000, 100, far)) == [(0, 500), (500, 1000)]
     assert asked == [100, 600]
+
+
+def test_pieces_are_of_equal_size_and_no_more_than_needed() -> None:
+    assert split_targets(100, 110, 5) == [105]
+    assert split_targets(100, 111, 5) == [103, 107]
+    assert pieces_at_best(0, PIECES_PER_RANGE_MAX + 1, 1) == PIECES_PER_RANGE_MAX
+    assert list(split_pieces(0, 1000, None, lambda target: target)) == [(0, 1000)]
+
+
+def test_boundary_just_before_the_next_target_is_no_reason_to_skip_it() -> None:
+    asked: list[int] = []
+
+    def near(target: int) -> int:
+        asked.append(target)
+        return 199 if target == 100 else target
+
+    assert list(split_pieces(0, 300, 100, near)) == [(0, 199), (199, 200), (200, 300)]
+    assert asked == [100, 200]

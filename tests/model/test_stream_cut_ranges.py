@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,8 +234,13 @@ def test_ranges_after_a_checkpoint_are_what_is_not_done(histories: Histories, sl
     upper = StreamCut.of("s", "t", {identifier: sizes[identifier] for identifier in active})
     walked = [lineage.epochs[number] for number in epochs_between(lower, upper)]
     finished: list[int] = []
+
+    def check_finished(identifiers: Sequence[int]) -> None:
+        assert identifiers, "it is called if there are any"
+        finished.extend(identifiers)
+
     ranges = segments_between(
-        lower, upper, walked, lambda ids: {identifier: sizes[identifier] for identifier in ids}, finished.extend
+        lower, upper, walked, lambda ids: {identifier: sizes[identifier] for identifier in ids}, check_finished
     )
     assert {one.segment.segment_id: (one.start_offset, one.end_offset) for one in ranges} == {
         one: (group.checkpoint.get(one, 0), sizes[one]) for one in lineage.segments.keys() - group.done
@@ -256,6 +262,8 @@ def test_a_group_cannot_start_where_a_merge_would_be_waited_for():
         with pytest.raises(InvalidRequestError, match=f"predecessor of segment {S2}, for which readers would wait"):
             check_checkpoint(start, end, epochs)
     check_checkpoint(start, StreamCut.of("s", "t", {0: 3, 1: 3}), epochs)
+    with pytest.raises(InvalidRequestError, match="segments of 'end' do not cover"):
+        check_checkpoint(StreamCut.of("s", "t", {0: 0, 1: 0}), StreamCut.of("s", "t", {0: 3}), epochs[:1])
 
 
 def _two_epochs() -> list[Epoch]:
@@ -306,6 +314,8 @@ def test_an_answer_is_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stream_cut_ranges, "SEGMENTS_BETWEEN_MAX", 2)
     with pytest.raises(InvalidRequestError, match="more than 2 segments"):
         _between(_two_epochs(), {0: 10, 1: 10}, {0: 0, 1: 0}, {S2: 0})
+    monkeypatch.setattr(stream_cut_ranges, "SEGMENTS_BETWEEN_MAX", 3)
+    assert len(_between(_two_epochs(), {0: 10, 1: 10}, {0: 0, 1: 0}, {S2: 0})) == 3
 
 
 @pytest.mark.parametrize(

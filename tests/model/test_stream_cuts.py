@@ -213,6 +213,15 @@ def test_several_segments_may_wait_each_for_its_own_predecessor():
     assert _resolved(history, cut) == {segments[0]: 10, segments[1]: 5, segments[2]: 12, segments[3]: 6}
 
 
+def test_older_segments_elsewhere_do_not_hide_an_end():
+    history = History.begin(3)
+    history.split(1)
+    first, low, high, last = history.active
+    named = [last, high, low, first]
+    offsets = {first.segment_id: 4, low.segment_id: END_OF_SEGMENT, high.segment_id: END_OF_SEGMENT, last.segment_id: 5}
+    assert segments_read_to_end(offsets, named, history.epochs[1].predecessors_of) == [low, high]
+
+
 def test_a_cut_may_hold_ends_but_no_other_negative_offset():
     assert StreamCut.of("s", "t", {0: END_OF_SEGMENT, 1: 5}).offsets == {0: END_OF_SEGMENT, 1: 5}
     with pytest.raises(InvalidRequestError, match="below -1"):
