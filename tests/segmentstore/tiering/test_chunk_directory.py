@@ -211,7 +211,7 @@ async def test_count_that_was_written_unheard_is_found(world: World):
 
 
 @pytest.mark.parametrize("objects", [47, 48, 49, 50])
-async def test_removal_with_a_link_fits_into_a_transaction(world: World, objects: int):
+async def test_removal_with_a_link_fits_into_a_transaction(world: World, writes: list[tuple[Write, ...]], objects: int):
     directory = ChunkDirectory(world.metadata, 0, world.claim(0), world.clock)
     names = [packed_name(0, 0, 1 + number % objects) for number in range(52)]
     for number, name in enumerate(names):
@@ -222,6 +222,7 @@ async def test_removal_with_a_link_fits_into_a_transaction(world: World, objects
     removed = await directory.remove(SEGMENT, runs, links)
     assert 0 < removed < len(runs)
     assert await directory.all_entries(SEGMENT, 60) == (runs[removed:], [])
+    assert len(writes[-1]) + 2 > WRITES_PER_TRANSACTION_MAX, "a run and the count of its object"
     assert_counts_agree(world.metadata)
 
 

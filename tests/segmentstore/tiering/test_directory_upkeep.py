@@ -17,7 +17,7 @@ from headrace import wire
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.codec.container_snapshots import ContainerSnapshot, DirectoryPlace, MergedRange, SegmentSnapshot
 from headrace.codec.data_frames import CreateOperation, DeleteOperation, MergeOperation
-from headrace.model.chunks import ChunkRun, LogPlace, RunLink, chunk_run, is_link, packed_name
+from headrace.model.chunks import OFFSET_BEHIND_ALL, ChunkRun, LogPlace, RunLink, chunk_run, is_link, packed_name
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.model.names import transaction_segment_name, transient_segment_name
 from headrace.model.segment_attributes import NO_VALUE
@@ -234,8 +234,8 @@ async def test_link_is_completed_by_either_name(world: World, *, is_forwarding: 
     await directory.link(TARGET, link, (await directory.page(SOURCE))[0])
     name = SOURCE if is_forwarding else TARGET
     last = await directory.last_entry(name)
+    assert last == (RunLink(OFFSET_BEHIND_ALL, 6, TARGET, OFFSET, 7) if is_forwarding else link)
     assert isinstance(last, RunLink)
-    assert last.is_forwarding is is_forwarding
     assert await complete_link(directory, name, last)
     assert await starts_of(directory, TARGET) == [OFFSET, OFFSET + 3]
     assert not await complete_link(directory, name, last), "its runs are there"
@@ -526,6 +526,14 @@ def test_segment_rests_when_nothing_is_left_to_do():
     assert target.untiered_since_s is None
 
 
+def test_all_segments_without_work_rest():
+    made = Made()
+    made.truncated(3)
+    made.container.dirty[11].accepted.start_offset = 1
+    made.upkeep.rest_segments()
+    assert list(made.container.dirty) == [11]
+
+
 def test_removed_segment_rests_once_its_removal_is_durable():
     made = Made()
     made.settle()
@@ -592,6 +600,25 @@ async def test_only_segments_that_may_have_a_record_lose_it():
     assert made.directory.records_removed == ["a"]
 
 
+async def test_merged_sources_lose_their_records_first():
+    """A restoration would take each for an open transaction. A crash may undo a merge that is not durable."""
+    made = nested()
+    first = made.source
+    made.metadata.apply(CreateOperation(4, transaction_segment_name(OTHER, 1), (), 0), 0, 1)
+    made.append(second := made.metadata.by_number(4), 2)
+    made.metadata.apply(MergeOperation(3, 4, 12, 2, (), 0), 10, 2)()
+    for segment in (made.target, first, second):
+        segment.recorded = RecordedState(1, b"")
+    await made.upkeep.forget_removed({TARGET, SOURCE})
+    assert made.directory.records_removed == [SOURCE]
+    assert first.recorded is None
+    assert None not in (made.target.recorded, second.recorded), "no transaction, and not durable"
+    made.container.log.durable_entry = 10
+    first.recorded = RecordedState(2, b"")
+    await made.upkeep.forget_removed({TARGET, SOURCE})
+    assert made.directory.records_removed == [SOURCE, SOURCE, second.name]
+
+
 async def test_removal_that_tier_2_refuses_is_not_tried_again():
     made = Made()
     long_name = "x" * (NAME_BYTES_MAX + 1)
@@ -619,15 +646,16 @@ async def test_pass_looks_at_a_bounded_number_of_truncated_segments():
     assert made.directory.runs["11"] == [run_of(0, 3)]
 
 
-async def test_segments_that_cannot_be_trimmed_hide_no_others():
+@pytest.mark.parametrize("left", [1, 2])
+async def test_segments_that_cannot_be_trimmed_hide_no_others(left: int):
     """Each pass goes on behind the last one, by number, and then begins with the first again."""
     made = Made()
-    made.truncated(TRIMMED_PER_PASS_MAX + 2)
+    made.truncated(TRIMMED_PER_PASS_MAX + left)
     names = [segment.name for segment in made.container.dirty.values()]
     made.container.dirty = dict(reversed(made.container.dirty.items()))
     for segment in made.container.dirty.values():
         segment.tiered.told_start = 2
-    for asked, more in ((names[:-2], True), (names[-2:], False), (names[:-2], True)):
+    for asked, more in ((names[:-left], True), (names[-left:], False), (names[:-left], True)):
         made.directory.asked.clear()
         assert await made.upkeep.trim_truncated() is more
         assert made.directory.asked == asked
@@ -641,6 +669,34 @@ async def test_only_the_last_run_waits_for_a_snapshot():
     segment.tiered.length, segment.tiered.told_start = 6, 0
     assert await made.upkeep.trim_truncated()
     assert (made.directory.runs["10"], segment.tiered.trimmed_offset) == ([run_of(3, 3)], 3)
+
+
+async def test_run_with_bytes_behind_the_start_is_not_trimmed():
+    made = Made()
+    made.truncated(1)
+    segment = made.container.dirty[10]
+    segment.durable.start_offset = segment.tiered.told_start = 2
+    assert not await made.upkeep.trim_truncated()
+    assert (made.directory.runs["10"], segment.tiered.trimmed_offset) == ([run_of(0, 3)], 2)
+
+
+async def test_full_page_of_truncated_runs_may_have_more_behind(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(directory_upkeep, "RUNS_PER_WRITE_MAX", 2)
+    made = Made()
+    made.truncated(1)
+    segment = made.container.dirty[10]
+    made.directory.runs["10"] = [run_of(3 * number, 3) for number in range(3)]
+    segment.tiered.length = segment.durable.start_offset = segment.tiered.told_start = 9
+    while await made.upkeep.trim_truncated():
+        pass
+    assert (made.directory.runs["10"], segment.tiered.trimmed_offset) == ([], 9)
+
+
+async def test_pass_that_trimmed_any_segment_may_have_more_to_do():
+    made = Made()
+    made.truncated(2)
+    made.directory.runs["11"] = []
+    assert await made.upkeep.trim_truncated()
 
 
 async def test_segment_without_truncated_runs_is_trimmed_at_once():
@@ -818,8 +874,9 @@ def script_moves(monkeypatch: pytest.MonkeyPatch, *results: list[ChunkRun] | Exc
 
 async def test_merges_are_moved_from_the_inside(monkeypatch: pytest.MonkeyPatch):
     made = nested()
-    targets = script_moves(monkeypatch, [run_of(3, 4)], [run_of(5, 7)])
+    targets = script_moves(monkeypatch, [run_of(3, 4)], [run_of(5, 3), run_of(8, 4)])
     assert await made.upkeep.move_merged()
+    assert made.noted == [(TARGET, 4), (OTHER, 3), (OTHER, 4)]
     assert targets == [TARGET, OTHER]
     assert (made.stored, made.told_stored) == ([(1, 7), (3, 12)], 2)
     assert not await made.upkeep.move_merged()
