@@ -332,6 +332,8 @@ def test_subscribers_behind_no_old_cut_are_not_measured():
 
 def test_one_unread_byte_beyond_the_maximum_goes():
     assert _decide(True, 30, 60, (30, 29)) == Decision(RetentionCase.ABOVE_MAXIMUM, _at(40))
+    assert _decide(False, 30, 60, (40, 39)) == Decision(RetentionCase.ABOVE_MAXIMUM, _at(40))
+    assert _decide(False, 30, 60, (40, 40)) == Decision(RetentionCase.WITHIN_LIMITS, at_bound=True)
 
 
 def _after_truncation(least: int, most: int | None) -> Decision:

@@ -79,6 +79,36 @@ def test_a_cut_at_the_tail_amid_a_roll_is_one_of_the_stream(histories: Histories
     assert segments_between(head, tail, walked, lambda ids: dict.fromkeys(ids, 1))
 
 
+def _renumbered(epoch: Epoch, number: int) -> Epoch:
+    """The epoch as if it had another number, with the segments that it then would have."""
+    segments = (replace(each, segment_id=segment_id(number, each.number)) for each in epoch.segments)
+    return replace(epoch, number=number, segments=tuple(segments))
+
+
+def test_epochs_that_are_no_step_of_a_roll_are_refused():
+    roll = roll_of(SPLIT, FIRST, 3_000)
+    passed, following = roll.passed, roll.following
+    assert follows(SPLIT, passed)
+    assert follows(SPLIT, replace(passed, duplicate_of=SPLIT.number))
+    for wrong in (
+        _renumbered(passed, SPLIT.number + 2),
+        replace(passed, duplicate_of=passed.number),
+        replace(passed, creation_time_ms=SPLIT.creation_time_ms),
+        replace(passed, replaced=(*passed.replaced, *FIRST.segments)),
+        replace(passed, replaced=passed.replaced[:1]),
+    ):
+        assert not follows(SPLIT, wrong)
+    assert repeats(SPLIT, following)
+    for wrong in (
+        _renumbered(following, SPLIT.number + 3),
+        replace(following, duplicate_of=FIRST.number),
+        replace(following, creation_time_ms=SPLIT.creation_time_ms + 1),
+        replace(following, segments=(SPLIT.segments[0], following.segments[1])),
+        replace(following, segments=following.segments[:1]),
+    ):
+        assert not repeats(SPLIT, wrong)
+
+
 def test_a_planned_scale_follows_the_roll():
     """It replaces the same numbers by the same ranges, with the next numbers."""
     planned = scaled_epoch(SPLIT, [segment_id(1, 5)], [KeyRange(0.5, 0.75), KeyRange(0.75, 1.0)], 2_500)

@@ -201,6 +201,7 @@ BREACHES: dict[str, list[tuple[Stream | None, Stream]]] = {
     "segments_are_sorted_and_unique": [
         (None, replace(NEW, epoch=_with_segments(NEW.epoch, _RIGHT, _LEFT))),
         (None, replace(NEW, epoch=_with_segments(NEW.epoch, _LEFT, StreamSegment(4, _RIGHT.key_range)))),
+        (None, replace(NEW, epoch=_with_segments(NEW.epoch, _LEFT, StreamSegment(5, _LEFT.key_range)))),
     ],
     "state_transition_is_allowed": [
         (None, ACTIVE),
@@ -219,9 +220,14 @@ BREACHES: dict[str, list[tuple[Stream | None, Stream]]] = {
         (ACTIVE, replace(ACTIVE, configuration=UPDATE.after, configuration_version=1)),
         (UPDATING, replace(CONFIGURED, configuration_version=2)),
         (UPDATING, UPDATED),
+        (SCALED, CONFIGURED),
+        (SCALING, replace(SCALING, configuration=UPDATE.after, configuration_version=1)),
         (CONFIGURED, replace(CONFIGURED, configuration_version=0)),
     ],
     "epochs_follow": [
+        (None, replace(NEW, recorded_epoch=1)),
+        (None, replace(NEW, epoch=replace(NEW.epoch, number=1))),
+        (ACTIVE, replace(SCALED, epoch=replace(NEXT, creation_time_ms=1_001), recorded_epoch=0)),
         (RECORDED, replace(SCALED, epoch=replace(NEXT, number=2), recorded_epoch=2)),
         (ACTIVE, replace(ACTIVE, epoch=replace(ACTIVE.epoch, creation_time_ms=5))),
         (RECORDED, replace(SCALED, epoch=replace(NEXT, creation_time_ms=1_000))),

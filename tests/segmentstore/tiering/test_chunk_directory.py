@@ -9,10 +9,20 @@ import pytest
 from object_counts import assert_counts_agree
 from store_world import World
 
-from headrace.model.chunks import ChunkRun, RunLink, RunTimes, chunk_sort, object_partition, packed_name
+from headrace.model.chunks import (
+    ChunkRun,
+    ObjectCount,
+    RunLink,
+    RunTimes,
+    chunk_sort,
+    object_body,
+    object_partition,
+    packed_name,
+)
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.ports.metadata_store import (
     WRITES_PER_TRANSACTION_MAX,
+    Create,
     Delete,
     Key,
     MetadataStore,
@@ -284,6 +294,11 @@ async def test_runs_of_an_object_without_a_count_are_corrupt(world: World):
     world.metadata.write(Delete(read.counts[0].key, version=None))
     with pytest.raises(CorruptError, match="has more runs"):
         await read.directory.remove(SOURCE, read.runs[:2])
+    short = object_body(ObjectCount(3, 1, 100))
+    world.metadata.write(Create(read.counts[0].key, short))
+    with pytest.raises(CorruptError, match="has more runs"):
+        await read.directory.remove(SOURCE, read.runs[:2])
+    world.metadata.write(Delete(read.counts[0].key, version=None))
     first = world.metadata.get(Key(*READ_RECORDS["first run"](read)))
     assert first is not None
     world.metadata.write(Delete(first.key, first.version))
