@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,11 +14,17 @@ from headrace.metadata.evicted_segment import evicted_segment_key, write_segment
 from headrace.model.chunks import ChunkRun, LogPlace, RunLink, TableMark, packed_name
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.model.segment_attributes import CREATION_TIME, SEGMENT_TYPE, TABLE_KEY_LENGTH, TABLE_SEGMENT
-from headrace.ports.metadata_store import Create, Write, WriteConflictError
+from headrace.ports.metadata_store import Create, Key, Record, Write, WriteConflictError
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
-from headrace.segmentstore.tiering.segment_records import WRITE_ATTEMPTS_MAX, SegmentRecords, digest_of
+from headrace.segmentstore.tiering.segment_records import (
+    READS_AT_ONCE_MAX,
+    RECORDS_PER_READ_MAX,
+    WRITE_ATTEMPTS_MAX,
+    SegmentRecords,
+    digest_of,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -178,3 +186,24 @@ async def test_fenced_owner_writes_no_record(world: World):
     with pytest.raises(FencedError):
         await made.records.write([(STATE, None)])
     assert not made.has_record(NAME)
+
+
+async def test_look_ups_are_read_in_few_large_reads_at_once(world: World, monkeypatch: pytest.MonkeyPatch):
+    made, reads, held = Made(world), list[int](), asyncio.Event()
+
+    async def to_thread(read: Callable[[list[Key]], list[Record | None]], keys: list[Key]) -> list[Record | None]:
+        reads.append(len(keys))
+        await held.wait()
+        return read(keys)
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    made.recorded(STATE)
+    count = RECORDS_PER_READ_MAX * (READS_AT_ONCE_MAX + 2)
+    finding = [asyncio.ensure_future(made.records.find(name)) for name in (NAME, *map(str, range(1, count)))]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert reads == [RECORDS_PER_READ_MAX] * READS_AT_ONCE_MAX
+    held.set()
+    found = await asyncio.gather(*finding)
+    assert reads == [RECORDS_PER_READ_MAX] * (READS_AT_ONCE_MAX + 2)
+    assert [each is not None for each in found] == [True, *[False] * (count - 1)]
