@@ -21,7 +21,7 @@ from headrace.model.group_balance import (
     to_acquire,
     to_release,
 )
-from headrace.model.group_state import LAG_MS_MIN, GroupState, initial_state, silent_checkpoint_name
+from headrace.model.group_state import LAG_MS_MIN, LAG_MS_UNKNOWN, GroupState, initial_state, silent_checkpoint_name
 from headrace.model.group_updates import (
     AcquireSegment,
     AddReader,
@@ -117,6 +117,11 @@ def test_lags_that_are_clocks_count_nothing() -> None:
     assert comparable_lag_ms(state, "ours", 40_000, 1_800_000_000_000) == 1_800_000_000_000
     assert comparable_lag_ms(state, "java", 40_000, 1_800_000_000_000) == 40_000
     assert not tells_clock(40_000)
+    third = after(state, AddReader("third"), AcquireSegment("third", segment(2)), NoteProgress("third", 50_000))
+    assert comparable_lag_ms(third, "ours", 40_000, 1_800_000_000_000) == 1_800_000_000_000, "one clock is enough"
+    assert loads(after(third, NoteProgress("java", CLOCK_LAG_MS_MIN))) == dict.fromkeys(third.assigned, 1.0)
+    lags = (CLOCK_LAG_MS_MIN - 1, CLOCK_LAG_MS_MIN, LAG_MS_UNKNOWN - 1, LAG_MS_UNKNOWN)
+    assert [tells_clock(lag_ms) for lag_ms in lags] == [False, True, True, False]
 
 
 def test_pending_checkpoint_holds_segments() -> None:
@@ -168,6 +173,8 @@ def test_the_slowest_reader_tells_the_lag_of_a_group() -> None:
     state = after(state, NoteProgress("a", 5))
     assert slowest_lag_s(state) == 0.0, "a lag below the smallest one that counts"
     assert slowest_lag_s(after(state, NoteProgress("b", 90_000))) == 90.0
+    assert slowest_lag_s(after(state, NoteProgress("b", LAG_MS_MIN + 1))) == (LAG_MS_MIN + 1) / 1000
+    assert slowest_lag_s(after(state, AddReader("c"), NoteProgress("c", 90_000))) == 0.0, "it reads nothing"
     assert slowest_lag_s(after(state, NoteProgress("b", CLOCK_LAG_MS_MIN))) == 0.0, "a clock is no lag"
 
 

@@ -13,7 +13,7 @@ from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapsho
 from headrace.metadata.cluster_records import snapshot_key, write_snapshot_pointer
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import CorruptError, FencedError, HeadraceError, UnavailableError
-from headrace.ports.metadata_store import Write
+from headrace.ports.metadata_store import Key, Record, Write
 from headrace.segmentstore.tiering import snapshot_store
 from headrace.segmentstore.tiering.snapshot_store import SNAPSHOT_BYTES_MAX, SnapshotStore
 
@@ -26,7 +26,8 @@ def snapshot_of(count: int) -> ContainerSnapshot:
 
 
 def parts_of(count: int) -> list[bytes]:
-    return [bytes(part) for part in encode_snapshot(snapshot_of(count))]
+    whole = b"".join(encode_snapshot(snapshot_of(count)))
+    return [whole[:20], whole[20:50], whole[50:]]
 
 
 def store_of(world: World) -> SnapshotStore:
@@ -60,6 +61,22 @@ async def test_newest_snapshot_is_the_only_one(world: World):
     found = await later.pointer()
     assert found is not None
     assert (found.epoch, found.clean, await names(world)) == (2, True, [found.object_name])
+
+
+async def test_pointer_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch):
+    """The owner knows what it wrote."""
+    snapshots, honest, reads = store_of(world), world.metadata.get, list[Key]()
+
+    def get(key: Key) -> Record | None:
+        reads.append(key)
+        return honest(key)
+
+    monkeypatch.setattr(world.metadata, "get", get)
+    for count in range(1, 4):
+        await snapshots.replace(parts_of(count), clean=False)
+    assert reads == [snapshot_key(0)]
+    await snapshots.replace(parts_of(5), clean=True)
+    assert len(reads) == 2, "an outage is noticed before a write whose outcome would be unknown"
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
