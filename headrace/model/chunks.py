@@ -214,8 +214,11 @@ def object_body(count: ObjectCount) -> dict[str, Any]:
 
 
 def object_count(body: Mapping[str, Any]) -> ObjectCount:
-    """The count stored in a record body."""
-    return ObjectCount(body["runs"], body["bytes"], body["length"], body.get("emptiedAtMs"))
+    """The count stored in a record body; raises CorruptError if the body is not that of a count."""
+    runs, run_bytes, length = (record_field(body, name, int) for name in ("runs", "bytes", "length"))
+    return ObjectCount(
+        runs, run_bytes, length, record_field(body, "emptiedAtMs", int) if "emptiedAtMs" in body else None
+    )
 
 
 def packed_prefix(container: int) -> str:

@@ -144,6 +144,20 @@ def test_golden_object_count():
     assert [object_count(object_body(count)) for count in (used, empty)] == [used, empty]
 
 
+@pytest.mark.parametrize("field", ["runs", "bytes", "length", "emptiedAtMs"])
+@pytest.mark.parametrize("value", [None, -1, "1", 1.0, True])
+def test_a_count_with_another_field_is_corrupt(field: str, value: object):
+    body = {**object_body(ObjectCount(0, 0, 100, 5)), field: value}
+    with pytest.raises(CorruptError, match=field):
+        object_count(body)
+    del body[field]
+    if field == "emptiedAtMs":
+        assert object_count(body) == ObjectCount(0, 0, 100)
+    else:
+        with pytest.raises(CorruptError, match=field):
+            object_count(body)
+
+
 def test_an_object_is_dated_as_long_as_nothing_of_it_is_used():
     used = ObjectCount(2, 30, 100)
     empty = used.changed(-2, -30, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -216,6 +217,24 @@ async def test_clean_mark_is_taken_off_before_a_container_serves(world: World):
     assert world.metadata.get(snapshot_key(0)) == record, "there is none to take off"
     await following.replace(parts_of(2), clean=False)
     assert len(await names(world)) == 1
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+async def test_first_snapshot_follows_the_mark_that_was_taken_off(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_heard: bool
+):
+    await store_of(world).replace(parts_of(1), clean=True)
+    following = store_of(world)
+    pointer = await following.pointer()
+    assert pointer is not None
+    answers(world, monkeypatch, arrive=True, error=None if is_heard else UnavailableError("no answer"))
+    with nullcontext() if is_heard else pytest.raises(UnavailableError):
+        await following.take_clean_mark_off(pointer)
+    answers(world, monkeypatch, arrive=True, error=None)
+    await following.replace(parts_of(2), clean=False)
+    found = await following.pointer()
+    assert found is not None
+    assert await following.load(found) == snapshot_of(2)
 
 
 async def test_clean_mark_of_no_snapshot_is_nothing(world: World):
