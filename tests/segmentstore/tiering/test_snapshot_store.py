@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from crc32c import crc32c
 from store_world import World
 
+from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
 from headrace.metadata.cluster_records import snapshot_key, write_snapshot_pointer
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import CorruptError, FencedError, HeadraceError, UnavailableError
-from headrace.ports.metadata_store import Key, Record, Write
+from headrace.ports.metadata_store import Create, Key, Record, Write
 from headrace.segmentstore.tiering import snapshot_store
-from headrace.segmentstore.tiering.snapshot_store import SNAPSHOT_BYTES_MAX, SnapshotStore
+from headrace.segmentstore.tiering.snapshot_store import SNAPSHOT_BYTES_MAX, SnapshotStore, SnapshotWriter
+from headrace.segmentstore.tiering.storage_limits import StorageLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -256,3 +260,126 @@ async def test_snapshot_that_cannot_be_deleted_stops_nothing(world: World, monke
     pointer = await snapshots.pointer()
     assert pointer is not None
     assert await snapshots.load(pointer) == snapshot_of(2)
+
+
+async def test_pointer_that_is_none_is_corrupt(world: World):
+    snapshots = store_of(world)
+    world.metadata.write(Create(snapshot_key(0), {"version": 1}))
+    with pytest.raises(CorruptError, match="the snapshot pointer of container 0: "):
+        await snapshots.pointer()
+
+
+class Log:
+    """Operations by their numbers, of which some are durable."""
+
+    def __init__(self) -> None:
+        self.last_sequence = self.durable_sequence = 10
+        self.current_ordering = 77
+        self.watched: list[Callable[[], None]] = []
+
+    def append(self, _operation: object, _done: object) -> None:
+        self.last_sequence += 1
+
+    def when_durable(self, wake: Callable[[], None]) -> None:
+        self.watched.append(wake)
+
+
+class Writing:
+    """The snapshots of a container whose log is scripted. Tier 2 has what `written` says."""
+
+    def __init__(self, *, covered: bool = True) -> None:
+        self.clock = ManualClock()
+        self.log = Log()
+        self.metadata = SimpleNamespace(stored_snapshot=lambda: snapshot_of(self.changes))
+        self.wake_flusher = object()
+        self.container = 0
+        self.changes = 3
+        self.taken: list[ContainerSnapshot] = []
+        self.told: list[ContainerSnapshot] = []
+        self.written: list[bytes] = []
+        self.failure: HeadraceError | None = None
+        self.limits = StorageLimits(snapshot_every_s=30.0, snapshot_soon_s=1.0)
+        container: Any = self
+        snapshots: Any = self
+        self.writer = SnapshotWriter(
+            container, snapshots, self.clock, self.limits, self.told.append, self.taken.append, covered=covered
+        )
+
+    async def replace(self, parts: list[bytes], *, clean: bool) -> None:
+        assert not clean
+        if self.failure is not None:
+            raise self.failure
+        self.written.append(b"".join(parts))
+
+    async def counts_after(self, *seconds: float) -> list[int]:
+        """How many were written after each of these times, one after the other."""
+        found = []
+        for each in seconds:
+            self.clock.advance(round(1000 * each))
+            await self.writer.advance()
+            self.log.durable_sequence = self.log.last_sequence
+            await self.writer.advance()
+            found.append(len(self.written))
+        return found
+
+
+async def test_container_that_does_not_change_needs_no_snapshot():
+    made = Writing()
+    assert await made.counts_after(0, 1, 29, 100) == [0, 0, 0, 0]
+    made.writer.want()
+    assert await made.counts_after(0, 0, 100) == [1, 1, 1]
+    assert made.writer.written == 1
+
+
+async def test_first_snapshot_of_a_recovered_container_comes_soon():
+    assert await Writing(covered=False).counts_after(0, 0.9, 0.2, 100) == [0, 0, 1, 1]
+
+
+async def test_change_is_in_a_snapshot_soon():
+    made = Writing()
+    made.changes = 4
+    assert await made.counts_after(0, 0.5, 0.5, 0) == [0, 0, 1, 1]
+    expected = replace(snapshot_of(4), ordering=77)
+    assert made.taken == made.told == [expected]
+    assert made.written == [b"".join(encode_snapshot(expected))]
+    assert made.log.watched == [made.wake_flusher]
+    made.changes = 5
+    assert await made.counts_after(0.5, 0.9, 0.1) == [1, 1, 2], "counted from the look that finds the change"
+
+
+async def test_appends_are_in_a_snapshot_after_its_interval():
+    made = Writing()
+    made.log.last_sequence = 12
+    assert await made.counts_after(29, 1, 0) == [0, 1, 1]
+    made.log.last_sequence = 13
+    assert await made.counts_after(29, 1) == [1, 2]
+
+
+async def test_snapshot_follows_an_operation_of_its_owner():
+    """A log that ends before the pointer's epoch is the past."""
+    made = Writing()
+    made.writer.want()
+    await made.writer.advance()
+    assert (made.log.last_sequence, len(made.taken), made.written) == (11, 1, [])
+    await made.writer.advance()
+    assert (len(made.taken), made.written) == (1, []), "it waits for the log"
+    made.log.durable_sequence = 11
+    await made.writer.advance()
+    assert len(made.written) == 1
+    made.writer.want()
+    await made.writer.advance()
+    assert (made.log.last_sequence, len(made.written)) == (11, 2), "the log has one already"
+
+
+async def test_snapshot_that_failed_is_taken_again_later():
+    made = Writing()
+    made.changes = 4
+    assert await made.counts_after(0) == [0]
+    made.failure = UnavailableError("no answer")
+    made.clock.advance(1000)
+    with pytest.raises(UnavailableError):
+        await made.counts_after(0)
+    made.failure, made.changes = None, 5
+    assert await made.counts_after(0) == [1]
+    assert [len(list(each.segments)) for each in made.taken] == [4, 5]
+    assert [len(list(each.segments)) for each in made.told] == [5]
