@@ -10,7 +10,7 @@ from group_states import after, group, segment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.group_balance import KEPT_S, OVERDUE_S, TURN_S, SegmentTurns, to_acquire, to_release
+from headrace.model.group_balance import KEPT_S, LAG_BALANCE_S, OVERDUE_S, TURN_S, SegmentTurns, to_acquire, to_release
 from headrace.model.group_state import GroupState
 from headrace.model.group_updates import (
     AcquireSegment,
@@ -51,6 +51,69 @@ def test_released_segments_have_takers(counts: list[int]) -> None:
             released = to_release(state, reader, {}, by_lag=by_lag)
             free = after(state, *(ReleaseSegment(reader, one, 0) for one in released))
             assert not released or any(to_acquire(free, other) for other in state.readers if other != reader)
+
+
+@pytest.mark.parametrize(
+    ("counts", "waiting", "taken"),
+    [
+        ((0,), 5, (5,)),
+        ((0, 0), 3, (2, 2)),
+        ((0, 0), 5, (3, 3)),
+        ((1, 0), 2, (1, 2)),
+        ((3, 0), 1, (0, 1)),
+        ((2, 2, 0), 1, (0, 0, 1)),
+        ((0, 0, 0), 7, (2, 2, 2)),
+        ((0, 0, 0), 8, (3, 3, 3)),
+        ((4, 1, 0), 3, (0, 2, 3)),
+        ((5, 5, 5), 2, (1, 1, 1)),
+        ((0, 0, 0, 0), 2, (1, 1, 1, 1)),
+    ],
+)
+def test_each_reader_may_take_its_share(counts: tuple[int, ...], waiting: int, taken: tuple[int, ...]) -> None:
+    """The even share, rounded half up; at least one segment, unless others have too little."""
+    state = owning(*counts, waiting=waiting)
+    assert tuple(len(to_acquire(state, reader)) for reader in state.readers) == taken
+
+
+@pytest.mark.parametrize(
+    ("counts", "waiting", "released", "by_lag"),
+    [
+        ((3, 0), 0, (1, 0), (1, 0)),
+        ((2, 1), 0, (0, 0), (0, 0)),
+        ((4, 1), 0, (1, 0), (1, 0)),
+        ((5, 1), 0, (2, 0), (1, 0)),
+        ((5, 1), 2, (1, 0), (1, 0)),
+        ((4, 4, 0), 0, (1, 1, 0), (1, 1, 0)),
+        ((6, 2, 1), 0, (3, 0, 0), (1, 0, 0)),
+        ((7, 0, 0), 0, (4, 0, 0), (1, 0, 0)),
+        ((3, 3, 1), 1, (0, 0, 0), (1, 1, 0)),
+    ],
+)
+def test_each_reader_releases_its_surplus(
+    counts: tuple[int, ...], waiting: int, released: tuple[int, ...], by_lag: tuple[int, ...]
+) -> None:
+    """The readers decide at the same time. By lag each releases one at most."""
+    state = owning(*counts, waiting=waiting)
+    assert tuple(len(to_release(state, reader, {})) for reader in state.readers) == released
+    assert tuple(len(to_release(state, reader, {}, by_lag=True)) for reader in state.readers) == by_lag
+
+
+def test_a_reader_that_is_behind_releases_one_segment_at_a_time() -> None:
+    state = owning(3, 3, 1, waiting=1)
+    turns = SegmentTurns("r0", 100.0)
+    lags_ms = {segment(0): 9, segment(1): 5, segment(2): 7}
+    assert turns.to_release(state, lags_ms, 100.0 + LAG_BALANCE_S) == ()
+    assert turns.to_release(state, lags_ms, 100.5 + LAG_BALANCE_S) == (segment(1),)
+
+
+def test_a_reader_takes_its_share_in_one_turn_and_no_more() -> None:
+    state = owning(0, 0, waiting=5)
+    turns = SegmentTurns("r0", 0.0)
+    assert turns.to_acquire(state, 0.0) == tuple(state.unassigned)[:3]
+    rich = owning(4, 1, 0, waiting=3)
+    turns = SegmentTurns("r0", 0.0)
+    assert turns.to_acquire(rich, 0.0) == ()
+    assert turns.to_acquire(rich, 1000.0) == tuple(rich.unassigned)[:1], "beyond its share, after a long time"
 
 
 def readers(simulation: GroupSimulation, kinds: str, busy_s: float, checkpoint_s: float | None) -> Iterator[float]:
