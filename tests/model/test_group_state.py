@@ -38,6 +38,7 @@ from headrace.model.group_updates import (
     ReplaceState,
 )
 from headrace.model.names import StreamSegmentName
+from headrace.model.segments import KeyRange
 
 
 def settled(state: GroupState) -> tuple[GroupState, Counter[StreamSegmentName]]:
@@ -161,10 +162,104 @@ def test_applications_begin_no_checkpoint_twice_and_not_too_many() -> None:
     assert refused.value.specific_code == "too_many_checkpoints"
 
 
+def test_checkpoint_is_complete_when_its_last_reader_reached_it() -> None:
+    found = initial_state(CONFIGURATION, {}, {}).checkpoints
+    assert not found.is_ongoing
+    found = found.begun("c", ("a", "b"), {segment(0): 1})
+    assert found.begun("c", ("x",), {}) == found, "a name that exists"
+    found = found.reached("c", "a", {segment(1): 2})
+    assert (found.is_ongoing, found.outstanding, found.complete_positions("c")) == (True, ("c",), None)
+    assert (found.last, found.next_of("a"), found.next_of("b")) == (None, None, "c")
+    with pytest.raises(IllegalStateError, match="does not wait"):
+        found.reached("c", "a", {})
+    found = found.reached("c", "b", {segment(2): 3})
+    whole = {segment(0): 1, segment(1): 2, segment(2): 3}
+    assert (found.is_ongoing, found.outstanding, found.complete_positions("c")) == (False, (), whole)
+    assert (found.last, found.last_published) == (whole, False)
+    assert found.reached("c", "a", {segment(0): 9}) == found
+    assert found.begun("d", (), {segment(0): 8}).last == {segment(0): 8}, "complete at once without a reader"
+
+
+def test_silent_checkpoint_is_no_place_to_begin_from() -> None:
+    silent = silent_checkpoint_name("x")
+    found = initial_state(CONFIGURATION, {}, {}).checkpoints.begun(silent, ("a",), {})
+    assert (found.is_ongoing, found.outstanding) == (True, ())
+    found = found.reached(silent, "a", {segment(0): 1})
+    assert (found.last, found.last_published, found.complete_positions(silent)) == (None, True, {segment(0): 1})
+
+
+def test_all_checkpoints_get_the_positions_of_a_reader_that_leaves() -> None:
+    found = initial_state(CONFIGURATION, {}, {}).checkpoints
+    for name, readers in (("c", ("a",)), ("d", ("a", "b")), ("e", ("b",)), ("f", ("a",))):
+        found = found.begun(name, readers, {})
+    found = found.without_reader("a", {segment(0): 7})
+    assert found.outstanding == ("d", "e")
+    assert [found.complete_positions(name) for name in "cf"] == [{segment(0): 7}] * 2
+    assert [found.positions[name] for name in "de"] == [{segment(0): 7}, {}]
+    assert found.last == {segment(0): 7}
+
+
+def test_checkpoints_that_are_dropped_leave_nothing() -> None:
+    found = initial_state(CONFIGURATION, {}, {}).checkpoints
+    silent = silent_checkpoint_name("x")
+    for name, readers in (("c", ("a",)), (silent, ("a",)), ("d", ()), ("e", ("a",))):
+        found = found.begun(name, readers, {segment(0): 7})
+    left = found.without_outstanding()
+    assert (left.names, left.positions.keys(), left.waiting_for.keys()) == ((silent, "d"), {silent, "d"}, {silent})
+    left = found.cleared_before("d")
+    assert (left.names, left.positions.keys(), left.waiting_for.keys()) == (("d", "e"), {"d", "e"}, {"e"})
+    assert found.cleared_before("x") == found
+    left.check_may_begin("c", 2)
+
+
+def test_state_knows_who_reads_what() -> None:
+    starts = {segment(number): 10 * number for number in range(4)}
+    ranges = {segment(0): KeyRange(0.0, 0.5)}
+    state = initial_state(CONFIGURATION, starts, {}, ranges, is_updating=True)
+    assert (state.ranges, state.is_updating, state.positions) == (ranges, True, starts)
+    state = after(state, AddReader("a"), NoteProgress("b", 90_000, lease_ms=5), AddReader("b"))
+    assert state.lags_ms == {"a": LAG_MS_UNKNOWN, "b": 90_000}
+    assert state.leases_ms == {}, "a reader that is not online promises nothing"
+    with pytest.raises(IllegalStateError) as refused:
+        after(state, AddReader("a"))
+    assert refused.value.specific_code == "reader_online"
+    state = after(state, AcquireSegment("a", segment(0)), AcquireSegment("b", segment(1)))
+    assert state.positions == starts
+    assert [state.owner(segment(number)) for number in range(3)] == ["a", "b", None]
+    state = after(state, NoteProgress("a", 0, positions={segment(0): 5, segment(9): 7}))
+    assert state.last_read == {**starts, segment(0): 5}, "of no other segment"
+
+
+def test_group_has_ended_when_nothing_is_left_to_read() -> None:
+    ended = group(0, "a")
+    assert ended.has_ended
+    assert not replace(ended, future={segment(5): frozenset({1})}).has_ended
+    assert not replace(ended, unassigned={segment(5): 0}).has_ended
+    assert not replace(ended, assigned={"a": {segment(5): 0}}).has_ended
+
+
+def test_successor_waits_for_predecessors_of_its_stream_only() -> None:
+    """Segment ids are unique within a stream."""
+    starts = {segment(0): 0, segment(1): 0, segment(0, "u"): 0}
+    ranges = {segment(0): KeyRange(0.0, 0.5), segment(0, "u"): KeyRange(0.0, 1.0)}
+    state = after(initial_state(CONFIGURATION, starts, {}, ranges), AddReader("a"))
+    state = after(state, *(AcquireSegment("a", each) for each in starts))
+    following = {segment(5): KeyRange(0.0, 1.0)}
+    state = after(state, CompleteSegment("a", segment(0, "u"), {segment(7, "u"): (0,), segment(8, "u"): (0, 1)}))
+    state = after(state, CompleteSegment("a", segment(0), {segment(5): (0, 1)}, following))
+    assert state.future == {segment(8, "u"): frozenset({1}), segment(5): frozenset({1})}
+    assert (state.unassigned, state.ranges) == ({segment(7, "u"): 0}, following)
+    state = after(state, CompleteSegment("a", segment(1), {}))
+    assert state.future == {segment(8, "u"): frozenset({1})}
+    assert (state.unassigned, state.ranges) == ({segment(7, "u"): 0, segment(5): 0}, following)
+
+
 def test_readers_without_a_lease_do_not_vanish() -> None:
     state = after(group(1, "a", "b", "c"), *(NoteProgress(one, 0, lease_ms=1_000) for one in "ab"))
     assert state.vanished({"a": 1.5, "b": 0.5, "c": 99.0, "gone": 99.0}) == ("a",)
     assert state.vanished({}) == ()
+    assert state.vanished({"a": 1.0, "b": 0.9995}) == ()
+    assert state.vanished({"a": 1.0005}) == ("a",)
 
 
 def test_the_slowest_reader_tells_the_lag_of_a_group() -> None:

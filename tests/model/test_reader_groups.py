@@ -49,6 +49,12 @@ def test_only_who_wants_to_be_waited_for_is_a_subscriber():
         lambda: ReaderGroupConfiguration((T,), outstanding_checkpoints_max=0),
         lambda: ReaderGroupConfiguration((T,), outstanding_checkpoints_max=1 << 31),
         lambda: ReaderGroupConfiguration((T,), rollover_size_bytes=-1),
+        lambda: ReaderGroupConfiguration((T,), group_refresh_ms=1 << 63),
+        lambda: ReaderGroupConfiguration((T,), automatic_checkpoint_interval_ms=1 << 63),
+        lambda: ReaderGroupConfiguration((T,), rollover_size_bytes=1 << 63),
+        lambda: ReaderGroupConfiguration((T,), group_refresh_ms="1"),  # type: ignore[arg-type]
+        lambda: GroupStream("s", "t", 5),  # type: ignore[arg-type]
+        lambda: GroupStream("s", "t", _cut("t", s0=1, s1=5), _cut("t", s0=1, s1=4)),
         lambda: GroupStream("s", "t", _cut("u", s0=1)),
         lambda: GroupStream("s", "t", None, _cut("u", s0=1)),
         lambda: GroupStream("s", "t", _cut("t", s0=2), _cut("t", s0=1)),
@@ -58,6 +64,32 @@ def test_only_who_wants_to_be_waited_for_is_a_subscriber():
 def test_what_cannot_be_configured(make: Callable[[], Any]):
     with pytest.raises(InvalidRequestError):
         make()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("group_refresh_ms", 0),
+        ("group_refresh_ms", (1 << 63) - 1),
+        ("automatic_checkpoint_interval_ms", (1 << 63) - 1),
+        ("outstanding_checkpoints_max", 1),
+        ("outstanding_checkpoints_max", (1 << 31) - 1),
+        ("rollover_size_bytes", 0),
+        ("rollover_size_bytes", (1 << 63) - 1),
+    ],
+)
+def test_bounds_of_a_configuration_are_allowed(field: str, value: int):
+    allowed: dict[str, Any] = {field: value}
+    assert getattr(ReaderGroupConfiguration((T,), **allowed), field) == value
+
+
+def test_most_streams_of_a_group_are_allowed():
+    streams = tuple(GroupStream("s", f"t{n}") for n in range(READER_GROUP_STREAMS_MAX))
+    assert len(ReaderGroupConfiguration(streams).streams) == READER_GROUP_STREAMS_MAX
+
+
+def test_stream_may_be_read_from_where_reading_ends():
+    assert GroupStream("s", "t", _cut("t", s0=7, s1=1), _cut("t", s0=7, s2=0)).end
 
 
 def test_the_end_of_a_segment_is_after_all_its_offsets():

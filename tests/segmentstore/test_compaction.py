@@ -126,6 +126,12 @@ def test_runs_of_a_class_are_merged_together():
     assert list(runs_to_merge(runs, RUNS_MIN)) == runs
 
 
+def test_larger_runs_wait_for_others_of_their_class():
+    """Otherwise every merge would rewrite what an earlier one has made."""
+    runs = run_list([300] * 20 + [100] * RUNS_MIN)
+    assert list(runs_to_merge(runs, RUNS_MIN)) == runs[20:]
+
+
 @pytest.mark.parametrize(
     ("lengths", "is_due"),
     [
