@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -51,6 +52,7 @@ def _round(
     [
         ([{0: 5, 1: 7}, {0: 9, 1: 2}], {0: 9, 1: 7}),
         ([{0: 5}], {0: 5, 1: 0}),
+        ([{0: 0, 1: 0}], {0: 0, 1: 0}),
         ([{0: 5, 1: 7}, {S2: 3}], {S2: 3, S3: 0, 1: 7}),
         ([{S2: 3, S3: 4}, {0: 99, 1: 7}], {S2: 3, S3: 4, 1: 7}),
         ([{1: 7}, {S4: 1}], {S2: 0, S4: 1}),
@@ -61,6 +63,34 @@ def test_the_cut_behind_positions(positions: list[dict[int, int]], cut: dict[int
     found = upper_bound(map(_positions, positions), None, _segments_of_epoch)
     assert found == _positions(cut)
     assert found == upper_bound(map(_positions, positions[::-1]), None, _segments_of_epoch)
+
+
+def test_what_a_merge_replaced_stays_replaced_after_a_split():
+    """A segment, the merge of it and another one, and a part of the split of that: in any order."""
+    first = Epoch.first(2, 0, 0)
+    merged = scaled_epoch(first, [0, 1], [KeyRange(0.0, 1.0)], 1)
+    split = scaled_epoch(merged, [merged.segments[0].segment_id], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)], 2)
+    epochs = (first, merged, split)
+    low, high = split.segments
+    told = [positions_of({first.segments[0]: 5}), positions_of({merged.segments[0]: 9}), positions_of({high: 3})]
+    for order in permutations(told):
+        found = upper_bound(order, None, lambda number: epochs[number].segments)
+        assert found == positions_of({low: 0, high: 3})
+
+
+def test_only_gaps_of_a_cut_are_filled():
+    """A position in a replaced segment stays, although the newest epoch has its successors."""
+    first = Epoch.first(4, 0, 0)
+    eighths = [KeyRange(number / 8, (number + 1) / 8) for number in range(4)]
+    split = scaled_epoch(first, [0, 1], eighths, 1)
+    epochs = (first, split)
+    found = upper_bound(
+        [positions_of({split.segments[0]: 3}), positions_of({first.segments[1]: 5})],
+        None,
+        lambda number: epochs[number].segments,
+    )
+    low, high, *_, third, fourth = split.segments
+    assert found == positions_of({low: 3, high: 0, first.segments[1]: 5, third: 0, fourth: 0})
 
 
 def test_the_cut_is_behind_the_last_watermark_too():
