@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,37 @@ def test_invalid_names_are_refused(name: str):
         with pytest.raises(InvalidRequestError) as refused:
             check(name)
         assert refused.value.specific_code == "invalid_name"
+
+
+@pytest.mark.parametrize(
+    ("check", "kind"),
+    [
+        (names.check_scope_name, "scope"),
+        (names.check_stream_name, "stream"),
+        (names.check_reader_group_name, "reader group"),
+        (names.check_reader_name, "reader"),
+        (names.check_table_name, "key-value table"),
+        (lambda name: names.check_known_name("stream", name), "stream"),
+        (lambda name: names.check_segment_name_part("scope", name), "scope"),
+    ],
+)
+def test_a_refusal_names_what_has_no_such_name(check: Callable[[str], str], kind: str):
+    assert check("a.b-c") == "a.b-c"
+    for wrong in ("", "a/b", "a#b", "..", "a b"):
+        with pytest.raises(InvalidRequestError, match=f"^{kind} ") as refused:
+            check(wrong)
+        assert (refused.value.specific_code, refused.value.details["kind"]) == ("invalid_name", kind)
+
+
+def test_kinds_of_segments_are_told_by_their_names():
+    inner = names.transient_segment_name(TRANSACTION, 1, 2)
+    every = [SEGMENT, TRANSACTION, TRANSIENT, inner]
+    assert [names.is_transient_segment_name(name) for name in every] == [False, False, True, True]
+    assert [names.is_transaction_segment_name(name) for name in every] == [False, True, False, True]
+    assert [names.is_transient_segment_of(name, SEGMENT) for name in every] == [False, False, True, False]
+    assert [names.is_transient_segment_of(name, TRANSACTION) for name in every] == [False, False, False, True]
+    assert not names.is_transient_segment_of(TRANSIENT + "#x", SEGMENT)
+    assert names.container_hash_key("7.#epoch.3") == "7"
 
 
 def test_scopes_may_be_a_little_longer_than_streams():

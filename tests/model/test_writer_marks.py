@@ -49,6 +49,7 @@ def test_marks_that_are_taken(after: WriterMark):
         (_mark(9, left=6, right=6), "invalid_time"),
         (_mark(11, left=4, right=6), "invalid_position"),
         (_mark(11, left=4, new=0), "invalid_position"),
+        (_mark(11, left=5, right=4), "invalid_position"),
         (_mark(11, left=9), "invalid_position"),
     ],
 )
@@ -70,8 +71,9 @@ def test_a_writer_is_alive_again_with_a_mark_after_its_shutdown():
 
 @pytest.mark.parametrize("name", ["", "_w", "a/b", "w" * (WRITER_NAME_CHARACTERS_MAX + 1), "ü"])
 def test_names_that_no_writer_has(name: str):
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(InvalidRequestError) as refused:
         check_writer_name(name)
+    assert refused.value.specific_code == "invalid_name"
 
 
 def test_names_that_writers_have():
@@ -87,8 +89,19 @@ def test_times_that_are_none(time: int):
 
 @pytest.mark.parametrize(
     "offsets",
-    [{}, {-1: 0}, {0: -1}, {0: 1 << 63}, dict.fromkeys(range(SEGMENTS_PER_STREAM_MAX + 1), 0)],
+    [{}, {-1: 0}, {0: -1}, {0: 1 << 63}, {0: 0, 1: -1}, dict.fromkeys(range(SEGMENTS_PER_STREAM_MAX + 1), 0)],
 )
 def test_positions_that_cannot_be(offsets: dict[int, int]):
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(InvalidRequestError) as refused:
         check_offsets(offsets)
+    assert refused.value.specific_code == "invalid_position"
+
+
+@pytest.mark.parametrize("offsets", [{0: 0}, {0: (1 << 63) - 1}, dict.fromkeys(range(SEGMENTS_PER_STREAM_MAX), 0)])
+def test_positions_at_their_bounds_are_allowed(offsets: dict[int, int]):
+    check_offsets(offsets)
+
+
+@pytest.mark.parametrize("time", [TIME_MIN, -1, 0, TIME_MAX])
+def test_times_at_their_bounds_are_allowed(time: int):
+    assert check_time(time) == time

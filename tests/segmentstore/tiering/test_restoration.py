@@ -35,6 +35,7 @@ from headrace.segmentstore.containers.log_room import LogRoom
 from headrace.segmentstore.containers.metadata import ContainerMetadata
 from headrace.segmentstore.containers.operation_log import FrameReader, OperationLog, OrderingClock
 from headrace.segmentstore.containers.segment import Segment
+from headrace.segmentstore.tiering import restoration
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.restoration import (
     RECONCILED_AT_ONCE_MAX,
@@ -46,7 +47,7 @@ from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 pytestmark = pytest.mark.anyio
 
-NAME, OTHER, THIRD = (f"scope/stream/{number}.#epoch.0" for number in range(3))
+NAME, OTHER, THIRD, FOURTH = (f"scope/stream/{number}.#epoch.0" for number in range(4))
 TRANSACTION = f"{NAME}#transaction.{'0' * 31}1"
 OBJECT = packed_name(0, 0, 1)
 WRITER = 5
@@ -143,12 +144,13 @@ def merged(offset: int, source: str, inner: tuple[MergedRange, ...] = (), length
         ((merged(3, OTHER), merged(9, THIRD)), 6, [THIRD]),
         ((merged(3, OTHER, (merged(3, THIRD),), length=6),), 9, []),
         ((merged(3, OTHER, (merged(3, "moved"),)),), 6, [THIRD]),
+        ((merged(3, OTHER, (merged(3, THIRD), merged(6, FOURTH)), length=9),), 12, []),
     ],
-    ids=["all", "first is gone", "gap", "nested", "inner was moved on"],
+    ids=["all", "first is gone", "gap", "nested", "inner was moved on", "two inner ones"],
 )
 async def test_merges_that_tier_2_has_are_completed(ranges: tuple[MergedRange, ...], length: int, left: list[str]):
     tier_2 = Tier2()
-    for name in (NAME, OTHER, THIRD):
+    for name in (NAME, OTHER, THIRD, FOURTH):
         await tier_2.add(name, 0)
     segment = await reconciled_segment(known(merged=ranges), tier_2.directory)
     assert segment is not None
@@ -222,11 +224,13 @@ async def test_every_segment_of_many_is_reconciled():
     tier_2 = Tier2()
     count = RECONCILED_AT_ONCE_MAX + 1
     segments = [known(f"scope/stream/{number}.#epoch.0", length=0, number=number) for number in range(1, count + 1)]
+    gone = segments[1] = replace(segments[1], length=3)
     await tier_2.snapshots.replace(list(encode_snapshot(ContainerSnapshot(99, {}, segments))), clean=False)
     await tier_2.add(segments[-1].name, 0)
     tier_2.claim()
     found = await restore_container(tier_2.snapshots, tier_2.directory, await tier_2.snapshots.pointer())
-    assert [segment.length for segment in found.segments] == [0] * RECONCILED_AT_ONCE_MAX + [3]
+    assert [segment.length for segment in found.segments] == [0] * (RECONCILED_AT_ONCE_MAX - 1) + [3]
+    assert found.deletions == {gone.name: gone.number}
 
 
 # A container whose log was continued after a loss
@@ -380,7 +384,39 @@ async def test_segment_that_tier_2_has_removed_stays_removed():
     container.segment()
     await container.reconcile()
     assert set(container.known.deletions) == {NAME}
+    assert container.known.deletions[NAME] <= container.container.log.durable_entry, "it is finished at once"
     assert not container.container.dirty
+
+
+@pytest.mark.parametrize(
+    ("runs", "now"),
+    [
+        ([ChunkRun(0, 6, OBJECT, 0), ChunkRun(6, 1, OBJECT, 6)], (2, 0, 7, 7)),
+        ([ChunkRun(1, 2, OBJECT, 1)], (1, 1, 6, 3)),
+    ],
+    ids=["longer", "trimmed"],
+)
+async def test_single_byte_that_tier_2_is_ahead_counts(runs: list[ChunkRun], now: tuple[int, ...]):
+    container = Continued()
+    container.segment()
+    await container.directory.add([(NAME, run) for run in runs], {OBJECT: 1000})
+    await container.reconcile()
+    assert container.now() == now
+
+
+async def test_all_segments_of_a_container_are_reconciled(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(restoration, "RECONCILED_AT_ONCE_MAX", 2)
+    container = Continued()
+    names = [f"scope/stream/{number}.#epoch.0" for number in range(10, 20)]
+    for number, name in enumerate(names, 1):
+        await container.add(name, 0, 3)
+        if number <= 5:
+            container.segment(name)
+    told = [known(name, length=6, number=number) for number, name in enumerate(names, 1)]
+    await container.reconcile(newer(*told, gone=11, ended=12, removed=13))
+    assert list(container.known.segments) == names
+    assert [container.now(name)[1:] for name in names] == [(0, 6, 6)] * len(names)
+    assert set(container.known.deletions) == {"gone", "ended", "removed"}
 
 
 async def test_segment_without_bytes_in_tier_2_stays():

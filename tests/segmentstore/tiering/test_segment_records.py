@@ -115,10 +115,12 @@ async def test_removal_of_a_record_that_is_gone_is_no_error(world: World, monkey
     assert not made.has_record(NAME)
 
 
-async def test_runs_of_a_merged_segment_leave_before_its_name_is_free(world: World):
+@pytest.mark.parametrize("is_recorded", [False, True])
+async def test_runs_of_a_merged_segment_leave_before_its_name_is_free(world: World, *, is_recorded: bool):
     made = Made(world, doubtful=True)
     await made.stored(OTHER, 0, 3)
-    made.recorded(replace(STATE, name=OTHER))
+    if is_recorded:
+        made.recorded(replace(STATE, name=OTHER))
     await made.directory.link(NAME, RunLink(10, 6, OTHER, 0, 7), (await made.directory.page(OTHER))[0])
     assert await made.records.find(OTHER) is None
     assert not made.has_record(OTHER)
@@ -163,6 +165,11 @@ async def test_records_are_written_over_what_is_there(world: World, monkeypatch:
     monkeypatch.setattr(made.store, "write", counted)
     assert await made.records.write([(newer[0], found.recorded), (newer[1], None)]) == [3, 3]
     assert attempts == [3, 3]
+    found = await made.records.find(OTHER)
+    assert found is not None
+    attempts.clear()
+    assert await made.records.write([(newer[1], found.recorded)]) == [4]
+    assert attempts == [2], "the version was known"
 
 
 async def test_records_that_always_change_are_given_up(world: World, monkeypatch: pytest.MonkeyPatch):
@@ -207,3 +214,28 @@ async def test_look_ups_are_read_in_few_large_reads_at_once(world: World, monkey
     found = await asyncio.gather(*finding)
     assert reads == [RECORDS_PER_READ_MAX] * (READS_AT_ONCE_MAX + 2)
     assert [each is not None for each in found] == [True, *[False] * (count - 1)]
+    later = asyncio.ensure_future(made.records.find(NAME))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert later.done(), "the readers have gone"
+    assert later.result() is not None
+
+
+@pytest.mark.parametrize("error", [UnavailableError("no answer"), RuntimeError("a defect")])
+async def test_every_look_up_of_a_read_gets_its_error(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception):
+    made, held = Made(world), asyncio.Event()
+
+    async def to_thread(*_: object) -> list[Record | None]:
+        await held.wait()
+        raise error
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    first, cancelled, last = (asyncio.ensure_future(made.records.find(name)) for name in ("a", "b", "c"))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    held.set()
+    found = await asyncio.gather(first, last, return_exceptions=True)
+    assert found == [error, error]
+    monkeypatch.undo()
+    made.recorded(STATE)
+    assert await made.records.find(NAME) is not None
