@@ -239,3 +239,22 @@ async def test_every_look_up_of_a_read_gets_its_error(world: World, monkeypatch:
     monkeypatch.undo()
     made.recorded(STATE)
     assert await made.records.find(NAME) is not None
+
+
+async def test_cancelled_look_up_takes_no_other_with_it(world: World, monkeypatch: pytest.MonkeyPatch):
+    made, held = Made(world), asyncio.Event()
+    made.recorded(STATE)
+
+    async def to_thread(read: Callable[[list[Key]], list[Record | None]], keys: list[Key]) -> list[Record | None]:
+        await held.wait()
+        return read(keys)
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    cancelled, found = (asyncio.ensure_future(made.records.find(name)) for name in (OTHER, NAME))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    held.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert found.done()
+    assert found.result() is not None
