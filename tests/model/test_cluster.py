@@ -238,6 +238,24 @@ def test_transitions_of_a_lease():
     assert task_stopped(without_disk, end_ms + 40) == without_disk
 
 
+def test_ended_store_has_no_lease_any_more():
+    first = store("a")
+    for end in (left, lost, task_stopped):
+        for at_ms in (NOW_MS + 7, first.lease_until_ms + 7):
+            ended = end(first, at_ms)
+            assert (ended.ended_ms, ended.lease_until_ms) == (at_ms, min(at_ms, first.lease_until_ms))
+        back = renewed(ended, NOW_MS + 9)
+        assert (back.ended_ms, back.take_over_ms, back.lease_until_ms) == (None, None, NOW_MS + 10_009)
+
+
+def test_store_that_starts_serves_whatever_it_was_before():
+    serving = noted_serving(store("a"), serves_something=True, now_ms=NOW_MS)
+    again = registered(replace(serving, state=StoreState.LOST), serving, NOW_MS + 5)
+    assert (again.state, again.unserved_since_ms) == (StoreState.SERVING, NOW_MS + 5)
+    restarted = registered(again, again, NOW_MS + 9)
+    assert restarted.unserved_since_ms == NOW_MS + 5, "it has served nothing in between"
+
+
 def test_a_store_waits_for_its_former_self_on_another_disk_only():
     former = store("a")
     assert registration_wait_ms(None, "x", NOW_MS) == 0
@@ -250,6 +268,7 @@ def test_a_store_waits_for_its_former_self_on_another_disk_only():
 def test_a_store_is_forgotten_when_nothing_depends_on_it():
     gone, later = lost(store("a"), NOW_MS), NOW_MS + STORE_FORGOTTEN_AFTER_MS
     assert may_be_forgotten(gone, ContainerMap(), {}, later)
+    assert may_be_forgotten(gone, ContainerMap(), {0: None}, later)
     assert not may_be_forgotten(gone, ContainerMap(), {}, later - 1)
     assert not may_be_forgotten(gone, ContainerMap({0: "a"}), {}, later)
     assert not may_be_forgotten(gone, ContainerMap(), {0: ContainerHold("a", 1)}, later)
@@ -311,6 +330,10 @@ def test_shared_versions_are_those_that_both_speak(one: ProtocolVersions, other:
 def test_impossible_versions_are_refused(low: int, high: int):
     with pytest.raises(InvalidRequestError, match="the lowest one first"):
         ProtocolVersions(low, high)
+
+
+def test_versions_are_named_as_people_say_them():
+    assert [str(ProtocolVersions(*each)) for each in ((3, 3), (1, VERSION_MAX))] == ["version 3", "versions 1 to 65535"]
 
 
 def test_this_release_speaks_that_of_leases_without_versions():
