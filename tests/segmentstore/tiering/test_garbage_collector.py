@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import write_claim
 from headrace.model.chunks import ChunkRun, object_partition, packed_name, packed_prefix
 from headrace.model.containers import ContainerClaim
+from headrace.ports.chunk_storage import StoredObject
 from headrace.ports.metadata_store import UNANSWERED_WRITE_S
 from headrace.segmentstore.tiering import garbage_collector
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
@@ -125,3 +128,37 @@ async def test_an_emptied_object_stays_while_runs_may_enter():
     await container.sweep()
     assert await container.stored() == []
     assert container.counted() == []
+
+
+async def test_sweep_begins_when_it_is_due(monkeypatch: pytest.MonkeyPatch):
+    container, honest, sweeps = Container(), MemoryChunkStorage.list, 0
+
+    async def listed(*args: Any, **fields: Any) -> Sequence[StoredObject]:
+        nonlocal sweeps
+        sweeps += 1
+        return await honest(container.chunks, *args, **fields)
+
+    monkeypatch.setattr(container.chunks, "list", listed)
+    for seconds, count in ((0, 0), (9.999, 0), (0.001, 1), (0, 1), (9.999, 1), (0.001, 2), (25, 3), (9, 3)):
+        container.age(seconds)
+        assert not await container.collector.run_pass(), "one page is all"
+        assert sweeps == count
+
+
+@pytest.mark.parametrize(("stored", "told"), [(b"xy", None), (b"x", 1), (b"xyz", 3), (None, -1)])
+async def test_changed_objects_in_use_are_reported(
+    stored: bytes | None, told: int | None, caplog: pytest.LogCaptureFixture
+):
+    """An operator can restore them before reads fail. One that no run uses is of no interest."""
+    container = Container()
+    names = [packed_name(0, 0, number) for number in range(2)]
+    for number, name in enumerate(names):
+        if stored is not None:
+            await container.chunks.put(name, [stored])
+        await container.directory.add([(SEGMENT, ChunkRun(number, 1, name, 0))], {name: 2})
+    await container.empty(0)
+    container.age(LIMITS.sweep_every_s)
+    await container.sweep()
+    reports = [each for each in caplog.messages if "event=foreign_change" in each]
+    expected = f"object={names[1]} length=2 found_length={told} runs=1"
+    assert [expected in each for each in reports] == ([] if told is None else [True])
