@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.segments import KeyRange
 from headrace.model.stream_cuts import CutOrder, StreamCut, compare_cuts
-from headrace.model.subscribers import Subscriber, lower_bound, moved, upper_bound
+from headrace.model.subscribers import (
+    Subscriber,
+    check_subscriber_name,
+    lower_bound,
+    moved,
+    registered_again,
+    upper_bound,
+)
 
 
 @given(histories(), st.data())
@@ -89,3 +96,27 @@ def test_another_generation_is_refused(generation: int):
     with pytest.raises(IllegalStateError) as error:
         moved(Subscriber("g", 3, cut, 0), generation, cut, 7)
     assert (error.value.specific_code, error.value.retry) == ("generation_mismatch", "never")
+
+
+def test_group_that_registers_again_keeps_its_place():
+    history = History.begin(1)
+    history.append(0, 9)
+    read, start = history.tail(), Reader.at_head(history).cut()
+    before = Subscriber("g", 3, read, 5)
+    for from_start in (False, True):
+        assert registered_again(before, Subscriber("g", 3, start, 9), from_start=from_start) == before
+        with pytest.raises(IllegalStateError) as refused:
+            registered_again(before, Subscriber("g", 2, start, 9), from_start=from_start)
+        assert refused.value.specific_code == "generation_mismatch"
+    newer = Subscriber("g", 4, start, 9)
+    assert registered_again(before, newer, from_start=False) == Subscriber("g", 4, read, 9)
+    assert registered_again(before, newer, from_start=True) == newer
+
+
+def test_subscriber_has_the_name_of_a_group():
+    for name in ("g", "_g", "scope/g", "_scope/g"):
+        assert check_subscriber_name(name) == name
+    for wrong in ("", "a/", "/g", "a/b/g", "a b", "a b/g", ".."):
+        with pytest.raises(InvalidRequestError) as refused:
+            check_subscriber_name(wrong)
+        assert refused.value.specific_code == "invalid_name"
