@@ -171,7 +171,7 @@ def test_only_names_of_counted_objects_have_an_epoch():
     others = ["-00000000007-000000012", "00000000070000000012-", "000000000x-0000000012", "000000000\u0667-0000000012"]
     for other in (f"container-0003/{digits}", packed_name(4, 7, 12), f"{prefix}{digits}0", "x" * 21):
         assert packed_epoch(3, other) is None
-    for other in (*others, "0000000007-000000001x", "0000000007_0000000012"):
+    for other in (*others, "0000000007-000000001x", "0000000007-x000000012", "0000000007_0000000012"):
         assert packed_epoch(3, prefix + other) is None
 
 

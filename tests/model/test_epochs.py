@@ -83,6 +83,15 @@ def test_a_front_may_have_as_many_segments_as_a_cut():
     assert front == (*coming.segments[:2], *old.segments[1:])
 
 
+def test_a_front_with_one_segment_too_many_stays_at_the_old_ones():
+    """The first segment is split and sealed, the next two are merged and not sealed."""
+    old = Epoch.first(SEGMENTS_PER_STREAM_MAX, 0, 0)
+    first, second, third = (segment.key_range for segment in old.segments[:3])
+    halves = [KeyRange(first.low, first.high / 2), KeyRange(first.high / 2, first.high)]
+    coming = scaled_epoch(old, [0, 1, 2], [*halves, KeyRange(second.low, third.high)], 1)
+    assert front_of_scale(coming, lambda segment: segment is old.segments[0]) == old.segments
+
+
 def test_a_front_that_no_cut_can_name_stays_at_the_old_segments():
     """One half is split at the moment in which the other is merged: both at their finest are too many."""
     many = SEGMENTS_PER_STREAM_MAX * 3 // 5

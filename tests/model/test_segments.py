@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,12 @@ def test_ids_are_bounded(epoch: int, number: int):
 
 @pytest.mark.parametrize(("low", "high"), [(0.5, 0.5), (0.6, 0.5), (-0.1, 0.5), (0.5, 1.1), (float("nan"), 1.0)])
 def test_ranges_are_inside_the_key_space(low: float, high: float):
+    with pytest.raises(InvalidRequestError):
+        KeyRange(low, high)
+
+
+@pytest.mark.parametrize(("low", "high"), [("0", 1.0), (0.0, "1"), (None, 1.0), (0.0, None), ([], 1.0)])
+def test_bounds_of_ranges_are_numbers(low: Any, high: Any):
     with pytest.raises(InvalidRequestError):
         KeyRange(low, high)
 
