@@ -16,14 +16,14 @@ from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornRea
 from headrace.codec.time_blocks import decode_time_block, encode_time_block
 from headrace.model.chunks import ChunkRun, RunTimes, chunk_body, chunk_partition, chunk_sort
 from headrace.model.errors import CorruptError, NotFoundError
-from headrace.model.time_points import TimePoints
+from headrace.model.time_points import TimePoint, TimePoints
 from headrace.ports.metadata_store import Create, Delete, Key
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.segment import AcceptedState, Segment
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.range_cache import RangeCache
 from headrace.segmentstore.tiering.storage_reader import StorageReader
-from headrace.segmentstore.tiering.stored_times import points_of_all, with_times
+from headrace.segmentstore.tiering.stored_times import BYTES_PER_TIME_POINT_MIN, points_known, points_of_all, with_times
 
 pytestmark = pytest.mark.anyio
 
@@ -249,3 +249,65 @@ def test_joined_runs_keep_their_times(steps, points_max, data):
             found = kept.find(exact)
             assert found is not None
             assert found.offset <= start
+
+
+def segment_with(*points: TimePoint) -> Segment:
+    segment = Segment(1, "s", BlockPool(2 << 20), AcceptedState({}, 0))
+    for point in points:
+        segment.times.add(*point)
+    return segment
+
+
+@pytest.mark.parametrize(
+    ("points", "times", "known"),
+    [
+        ((), None, []),
+        ((), RunTimes(5, 9), [TimePoint(10, 5, 9)]),
+        ((TimePoint(11, 7, 7),), RunTimes(5, 9), [TimePoint(10, 5, 9)]),
+        ((TimePoint(11, 7, 7),), None, []),
+        ((TimePoint(10, 6, 6), TimePoint(15, 8, 8)), RunTimes(5, 9), [TimePoint(10, 6, 6), TimePoint(15, 8, 8)]),
+        ((TimePoint(0, 6, 6), TimePoint(20, 8, 8)), None, [TimePoint(10, 6, 6)]),
+    ],
+    ids=["nothing", "its record", "memory of later bytes", "later bytes only", "memory", "memory of earlier bytes"],
+)
+def test_memory_knows_times_better_than_a_record(
+    points: tuple[TimePoint, ...], times: RunTimes | None, known: list[TimePoint]
+):
+    segment, run = segment_with(*points), ChunkRun(10, 10, "object", 0, times)
+    assert points_known(segment, run) == known
+    assert points_of_all(segment, [run]) == known
+
+
+@pytest.mark.parametrize(
+    ("second", "joined"),
+    [
+        (RunTimes(8, 12), [TimePoint(0, 5, 12)]),
+        (RunTimes(6, 8), [TimePoint(0, 5, 9)]),
+        (RunTimes(9, 12), [TimePoint(0, 5, 9), TimePoint(10, 9, 12)]),
+        (RunTimes(10, 12), [TimePoint(0, 5, 9), TimePoint(10, 10, 12)]),
+    ],
+)
+def test_points_that_share_times_are_joined(second: RunTimes, joined: list[TimePoint]):
+    runs = [ChunkRun(0, 10, "a", 0, RunTimes(5, 9)), ChunkRun(10, 10, "b", 0, second)]
+    assert points_of_all(segment_with(), runs) == joined
+
+
+def test_run_has_a_block_only_for_several_points():
+    run = ChunkRun(100, 2 * BYTES_PER_TIME_POINT_MIN, "object", 7)
+    first, second, third = (TimePoint(100 * number, 10 * number, 10 * number + 5) for number in (1, 2, 3))
+    assert with_times(run, [], 50) == (run, b"")
+    assert with_times(run, [first], 50) == (replace(run, times=RunTimes(10, 15)), b"")
+    timed, block = with_times(run, [first, second], 50)
+    assert timed == replace(run, times=RunTimes(10, 25, 50, len(block)))
+    assert list(decode_time_block(block, run.offset, run.length, 10)) == [first, second]
+    short = replace(run, length=BYTES_PER_TIME_POINT_MIN - 1)
+    assert with_times(short, [first, second, third], 50) == (replace(short, times=RunTimes(10, 35)), b"")
+
+
+def test_block_has_no_more_points_than_its_run_has_room_for():
+    points = [TimePoint(100 + number, number + 1, number + 1) for number in range(40)]
+    for count in (40, 20):
+        run = ChunkRun(100, count * BYTES_PER_TIME_POINT_MIN, "object", 7)
+        _, block = with_times(run, points, 50)
+        kept = list(decode_time_block(block, run.offset, run.length, 1))
+        assert kept == points if count == 40 else 1 < len(kept) <= count
