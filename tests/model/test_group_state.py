@@ -205,9 +205,9 @@ def test_checkpoints_that_are_dropped_leave_nothing() -> None:
     for name, readers in (("c", ("a",)), (silent, ("a",)), ("d", ()), ("e", ("a",))):
         found = found.begun(name, readers, {segment(0): 7})
     left = found.without_outstanding()
-    assert (left.names, left.positions.keys(), left.waiting_for.keys()) == ((silent, "d"), {silent, "d"}, {silent})
+    assert (left.names, set(left.positions), set(left.waiting_for)) == ((silent, "d"), {silent, "d"}, {silent})
     left = found.cleared_before("d")
-    assert (left.names, left.positions.keys(), left.waiting_for.keys()) == (("d", "e"), {"d", "e"}, {"e"})
+    assert (left.names, set(left.positions), set(left.waiting_for)) == (("d", "e"), {"d", "e"}, {"e"})
     assert found.cleared_before("x") == found
     left.check_may_begin("c", 2)
 
