@@ -188,7 +188,7 @@ def test_silent_checkpoint_is_no_place_to_begin_from() -> None:
     assert (found.last, found.last_published, found.complete_positions(silent)) == (None, True, {segment(0): 1})
 
 
-def test_all_checkpoints_get_the_positions_of_a_reader_that_leaves() -> None:
+def test_checkpoints_get_the_positions_of_a_leaving_reader() -> None:
     found = initial_state(CONFIGURATION, {}, {}).checkpoints
     for name, readers in (("c", ("a",)), ("d", ("a", "b")), ("e", ("b",)), ("f", ("a",))):
         found = found.begun(name, readers, {})

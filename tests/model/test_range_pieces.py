@@ -43,7 +43,7 @@ def test_pieces_are_of_equal_size_and_no_more_than_needed() -> None:
     assert list(split_pieces(0, 1000, None, lambda target: target)) == [(0, 1000)]
 
 
-def test_boundary_just_before_the_next_target_is_no_reason_to_skip_it() -> None:
+def test_boundary_just_before_a_target_does_not_skip_it() -> None:
     asked: list[int] = []
 
     def near(target: int) -> int:
