@@ -21,18 +21,21 @@ from headrace.model.cluster import (
     ContainerAction,
     ContainerHold,
     ContainerMap,
+    ContainerStanding,
     ProtocolVersions,
     ReplicationStatus,
     StoreLease,
     StoreState,
     action_when_closed,
     action_when_open,
+    container_status,
     giving_way_ms,
     leaving,
     left,
     lost,
     may_be_ended,
     may_be_forgotten,
+    may_be_taken_over,
     noted_replication,
     noted_serving,
     registered,
@@ -263,6 +266,41 @@ def test_a_store_waits_for_its_former_self_on_another_disk_only():
     assert registration_wait_ms(left(former, NOW_MS), "x", NOW_MS) == 0
     assert registration_wait_ms(former, "x", NOW_MS) == 10_000 + CLOCK_SKEW_MAX_MS
     assert registration_wait_ms(former, "x", NOW_MS * 2) == 0
+
+
+@pytest.mark.parametrize("log_in_s3", [False, True])
+def test_containers_are_taken_over_when_their_store_cannot_serve(*, log_in_s3: bool):
+    def may(lease: StoreLease | None, now_ms: int = NOW_MS) -> bool:
+        return may_be_taken_over(lease, now_ms, log_in_s3=log_in_s3)
+
+    serving = store("a")
+    replicating = replace(serving, replica_id="01" * 16)
+    assert may(None), "no store has it"
+    assert not may(serving, NOW_MS * 9)
+    assert not may(replicating, NOW_MS * 9)
+    isolated = ReplicationStatus(isolated=True)
+    assert may(replace(replicating, replication=isolated))
+    assert not may(replace(serving, replication=isolated)), "its log has no other copy"
+    gone = lost(serving, NOW_MS)
+    assert may(gone, NOW_MS + GRACE_MS)
+    assert may(gone, NOW_MS + GRACE_MS - 1) is log_in_s3
+
+
+def test_status_of_a_container_is_that_of_its_log():
+    there, away = store("a"), lost(store("b"), NOW_MS)
+    leases = {"a": there, "b": away}
+    on_a, on_b, elsewhere = (ContainerHold(name, 7) for name in ("a", "b", "c"))
+    for hold, owner, discarded, status in [
+        (None, "a", {}, ContainerStanding.FREE),
+        (on_a, "a", {}, ContainerStanding.SERVED),
+        (on_b, "b", {}, ContainerStanding.WAITING),
+        (elsewhere, "c", {}, ContainerStanding.WAITING),
+        (on_a, "b", {}, ContainerStanding.MOVING),
+        (on_b, "a", {}, ContainerStanding.WAITING),
+        (on_b, "a", {0: 7}, ContainerStanding.MOVING),
+        (on_b, "a", {0: 6, 1: 7}, ContainerStanding.WAITING),
+    ]:
+        assert container_status(0, hold, ContainerMap({0: owner}, discarded), leases) is status
 
 
 def test_a_store_is_forgotten_when_nothing_depends_on_it():
