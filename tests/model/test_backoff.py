@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.backoff import doubled_pause, full_jitter, half_jitter
+from headrace.model.backoff import (
+    BACKOFF_MAX_MS,
+    backoff_ms,
+    doubled_pause,
+    failures_in_a_row,
+    full_jitter,
+    half_jitter,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,3 +40,9 @@ def test_jitter_stays_within_the_pause(pause: float, fraction: float):
 def test_jitter_uses_the_whole_range():
     assert [full_jitter(8.0, fraction) for fraction in (0.0, 0.25, 0.5)] == [0.0, 2.0, 4.0]
     assert [half_jitter(8.0, fraction) for fraction in (0.0, 0.25, 0.5)] == [4.0, 5.0, 6.0]
+
+
+def test_failures_count_until_an_attempt_must_have_succeeded():
+    assert [backoff_ms(failures) for failures in (1, 2, 3, 4)] == [10_000, 20_000, 40_000, BACKOFF_MAX_MS]
+    assert failures_in_a_row(3, 1_000, 1_000 + BACKOFF_MAX_MS) == 3
+    assert failures_in_a_row(3, 1_000, 1_001 + BACKOFF_MAX_MS) == 0
