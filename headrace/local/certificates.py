@@ -58,10 +58,9 @@ class _Leaf:
     label: str
     file: Path
 
-    @property
-    def environment(self) -> dict[str, str]:
+    def environment(self, mode: TlsMode) -> dict[str, str]:
         """The variables of the process that has this certificate."""
-        return {MODE: TlsMode.REQUIRED.value, FILE: str(self.file.resolve()), SECRET: "", NAME: dns_name(self.label)}
+        return {MODE: mode.value, FILE: str(self.file.resolve()), SECRET: "", NAME: dns_name(self.label)}
 
 
 class LocalCertificates:
@@ -109,14 +108,14 @@ class LocalCertificates:
                 opened.write(leaf_secret_text(secret))
             fresh.replace(leaf.file)
 
-    def environment(self, index: int) -> dict[str, str]:
+    def environment(self, index: int, mode: TlsMode) -> dict[str, str]:
         """The variables of one store."""
-        return self._stores[index].environment
+        return self._stores[index].environment(mode)
 
     @property
     def bridge_environment(self) -> dict[str, str]:
         """The variables of the bridge."""
-        return self._bridge.environment
+        return self._bridge.environment(TlsMode.REQUIRED)
 
     def tls_to(self, index: int) -> StoreTls:
         """How the stack itself connects to a store."""

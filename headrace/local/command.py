@@ -24,6 +24,7 @@ from headrace.deployment_defaults import S3_CONTAINERS_MAX
 from headrace.local.failures import EXIT_FAILED, EXIT_USAGE, LocalStackError
 from headrace.local.stack import LocalStack, StackOptions
 from headrace.model.errors import InvalidRequestError
+from headrace.model.tls_modes import TlsMode
 
 # Finds the Lambda handlers and the store process in an installation without the repository.
 #
@@ -229,7 +230,7 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
                 s3_containers=s3_containers,
                 restart=not no_restart,
                 tokens=tokens or secure,
-                tls=secure,
+                tls=TlsMode.REQUIRED if secure else TlsMode.OFF,
                 state_file=state_file,
             )
         )

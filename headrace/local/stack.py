@@ -52,8 +52,12 @@ from headrace.local.stack_processes import (
     replica_settings,
 )
 from headrace.local.tokens import local_tokens
+from headrace.metadata.cluster_records import ClusterRecords
+from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.container_logs import COPIES
 from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.model.replication_health import missing_copies, replication_health, serving_zones
+from headrace.model.tls_modes import TlsMode
 from headrace.ports.clock import Clock
 from headrace.wire.connections.blocking import BlockingConnection
 
@@ -120,6 +124,8 @@ AWS_READY_TIMEOUT_S = 60.0
 AWS_STOP_TIMEOUT_S = 5.0
 WORK_STOP_TIMEOUT_S = 10.0
 HEALTH_TIMEOUT_S = 10.0
+COPIES_PATIENCE_S = 120.0
+COPIES_POLL_S = 0.5
 NO_AWS_PATIENCE_S = 1.0
 """The patience with stores if the AWS emulator has ended: they cannot write, so more time could save no data."""
 
@@ -153,8 +159,8 @@ class StackOptions:
     """Of the web console, 0 for any free one; None: it is not served."""
     tokens: bool = False
     """Segment stores demand delegation tokens, with keys in the data directory."""
-    tls: bool = False
-    """Segment stores demand TLS."""
+    tls: TlsMode = TlsMode.OFF
+    """Whether segment stores demand TLS."""
 
 
 class LocalStack:
@@ -173,6 +179,7 @@ class LocalStack:
         self._console: ConsoleServer | None = None
         self._certificates: LocalCertificates | None = None
         self._external: ExternalPorts | None = None
+        self._tls = options.tls
         self._stores_stopped_well = True  # none has run
 
     def start(self) -> None:
@@ -249,7 +256,7 @@ class LocalStack:
         """The variables of functions, stores and the bridge."""
         containers = {"HEADRACE_S3_CONTAINERS": str(self.world.s3_containers)}
         audit = {audit_log.FILE: str(self._audit_file)}
-        external = {"HEADRACE_EXTERNAL_DOMAIN": EXTERNAL_DOMAIN if self._options.tls else ""}
+        external = {"HEADRACE_EXTERNAL_DOMAIN": EXTERNAL_DOMAIN if self._tls is TlsMode.REQUIRED else ""}
         # Only the stores have certificates: see `_start_stores`.
         return self.resources.environment() | containers | self._tokens.environment | TLS_OFF | audit | external
 
@@ -267,22 +274,15 @@ class LocalStack:
         count = world.segment_stores
         if count < COPIES:
             self._say(ONE_COPY_NOTE)
-        environment = os.environ | replica_settings(count)
-        if self._options.tls:
-            self._certificates = LocalCertificates(
-                [world.directory / f"store-{index}" for index in range(count)], world.directory / "bridge", self._clock
-            )
-            self._certificates.start(DynamoMetadataStore(self.resources.table))
-            self._parts.callback(self._certificates.stop)
-            self._external = ExternalPorts(count, lambda: [(each.host, each.port) for each in self.stores.statuses])
-            self._parts.callback(self._external.stop)
+        self._replica_settings = replica_settings(count)
+        self._prepare_tls()
         self.stores = SegmentStoreProcesses(
             [
                 SegmentStoreProcess(
                     index,
                     count,
                     world.directory,
-                    environment | self._tls_environment(index),
+                    self._store_environment(index),
                     self._clock,
                     restart=self._options.restart,
                     on_change=self._publish_state,
@@ -297,11 +297,81 @@ class LocalStack:
         if self._external is not None:
             self._external.start()
 
-    def _tls_environment(self, index: int) -> dict[str, str]:
-        """The variables of a store with a certificate; empty without TLS."""
-        if self._certificates is None or self._external is None:
-            return {}
-        return self._certificates.environment(index) | external_environment(index, self._external.ports[index])
+    def _prepare_tls(self) -> None:
+        """Make what the mode needs and the stack does not have yet: certificates, and ports for clients outside."""
+        world, count = self.world, self.world.segment_stores
+        if self._tls.accepts_tls and self._certificates is None:
+            self._certificates = LocalCertificates(
+                [world.directory / f"store-{index}" for index in range(count)], world.directory / "bridge", self._clock
+            )
+            self._certificates.start(DynamoMetadataStore(self.resources.table))
+            self._parts.callback(self._certificates.stop)
+        if self._tls is TlsMode.REQUIRED and self._external is None:
+            self._external = ExternalPorts(count, lambda: [(each.host, each.port) for each in self.stores.statuses])
+            self._parts.callback(self._external.stop)
+
+    def _store_environment(self, index: int) -> dict[str, str]:
+        """All variables of a store."""
+        environment = {**os.environ, **self._replica_settings}
+        if self._certificates is not None and self._tls.accepts_tls:
+            environment |= self._certificates.environment(index, self._tls)
+        if self._external is not None and self._tls is TlsMode.REQUIRED:
+            environment |= external_environment(index, self._external.ports[index])
+        return environment
+
+    def change_security(self, tls: TlsMode, *, tokens: bool) -> None:
+        """Change what the stores demand while clients go on, in the order of a deployment.
+
+        Keys, certificates and functions come first, then one store after the other, then the bridge. A store gets
+        another port. The next one is not stopped before each log has its copies again.
+
+        Raises:
+            LocalStackError: a part does not start again, or the copies are not there in time.
+        """
+        was_outside = self._external is not None
+        self._tls = tls
+        self._tokens = local_tokens(self.world.directory.parent, self._clock, wanted=tokens)
+        self._prepare_tls()
+        self._renew_functions()
+        for index in range(self.world.segment_stores):
+            self._await_copies()
+            self.stores.replace(index, self._store_environment(index))
+        self._await_copies()
+        if self._external is not None and not was_outside:
+            self._external.start()
+        if self._bridge is not None:
+            self._bridge.stop()
+            self._start_bridge(self.world)
+        self._check_health()
+        self._publish_state()
+
+    def _renew_functions(self) -> None:
+        from functions import wiring  # as in `_start_functions`
+
+        os.environ.update(self._environment())
+        wiring.forget_services()
+
+    def _await_copies(self) -> None:
+        """Wait as long as a deployment between two zones does for this; each store counts as a zone here."""
+        count = self.world.segment_stores
+        deadline_s = self._clock.monotonic_s() + COPIES_PATIENCE_S
+        while count >= COPIES and (missing := self._missing_copies(count)):
+            if self._clock.monotonic_s() > deadline_s:
+                raise LocalStackError(f"the logs do not have their copies again: {'; '.join(missing)}")
+            if self._failed.wait(COPIES_POLL_S):
+                raise LocalStackError(self._failure or "the stack has failed")
+
+    def _missing_copies(self, stores: int) -> list[str]:
+        records = DynamoMetadataStore(self.resources.table)
+        leases = [stored.lease for stored in ClusterRecords(records).leases()]
+        logs = ContainerLogRecords(records).read_many(range(topology.CONTAINER_COUNT))
+        serving = {replica: replica.hex() for replica in serving_zones(leases, self._clock.now_ms())}
+        return missing_copies(
+            {container: stored.log for container, stored in logs.items()},
+            serving,
+            replication_health(leases).blocked,
+            stores,
+        )
 
     def _stop_stores(self) -> None:
         self._stores_stopped_well = self.stores.stop(STOP_PATIENCE_S if self._aws.is_running else NO_AWS_PATIENCE_S)
@@ -334,12 +404,12 @@ class LocalStack:
     def _start_bridge(self, world: World) -> None:
         if self._options.grpc_port is None:
             return
-        certificates = self._certificates
+        has_tls = self._certificates is not None and self._tls.accepts_tls
         self._bridge = GrpcBridgeProcess(
-            self._options.grpc_port,
-            os.environ | (certificates.bridge_environment if certificates is not None else {}),
+            self._options.grpc_port if self._bridge is None else self._bridge.port,
+            os.environ | (self._certificates.bridge_environment if self._certificates is not None and has_tls else {}),
             world.logs_dir / "grpc.log",
-            has_tls=certificates is not None,
+            has_tls=has_tls,
         )
         self._parts.callback(self._bridge.stop)
         self._bridge.start(self._fail)
@@ -386,7 +456,7 @@ class LocalStack:
         if status != http.client.OK:
             raise LocalStackError(f"the HTTP API answers GET /v1/scopes with status {status}")
         aws_client("s3", self.resources.endpoint).head_bucket(Bucket=self.resources.bucket)
-        certificates = self._certificates
+        certificates = self._certificates if self._tls.accepts_tls else None
         for index, store in enumerate(self.stores.statuses):
             tls = None if certificates is None else certificates.tls_to(index)
             try:
@@ -424,7 +494,7 @@ class LocalStack:
         for store in self.stores.statuses:
             self._say(f"{store.store_id:<9} {store.host}:{store.port} pid {store.pid}")
         self._say(f"tokens    {self._tokens.line}")
-        self._say(f"tls       {'off' if self._certificates is None else 'required (`headrace trust` prints the CA)'}")
+        self._say(f"tls       {self._tls.value}{' (`headrace trust` prints the CA)' if self._tls.accepts_tls else ''}")
         if self._external is not None:
             ports = ", ".join(map(str, self._external.ports))
             self._say(f"external  {ports} (ports of loopback for clients with --network external)")

@@ -187,6 +187,10 @@ class GrpcBridgeProcess:
         return f"{self._scheme}://{self._host}:{self._port}"
 
     @property
+    def port(self) -> int:
+        return self._port
+
+    @property
     def pid(self) -> int:
         return self._child.pid
 
@@ -267,29 +271,37 @@ class SegmentStoreProcess:
     ) -> None:
         self.status = StoreStatus(f"store-{index}", data_dir / f"store-{index}")
         self._log_file = data_dir / "logs" / f"store-{index}.log"
+        self._index, self._count = index, count
+        self._environment = self._complete(environment)
+        self._clock = clock
+        self._restart = restart
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._child: ChildProcess | None = None
+        self._died_at_s: deque[float] = deque(maxlen=RESTARTS_MAX)
+        self._make_watcher()
+
+    def _make_watcher(self) -> None:
+        self._stopping = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name=f"watch-{self.status.store_id}", daemon=True)
+
+    def _complete(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """All variables of the process but its port."""
         # All clients of the stack have one address: a bound of an address below that of all connections would only
         # leave connections that no client can use.
-        self._environment = (
+        return (
             {PER_ADDRESS_VARIABLE: str(CONNECTIONS_MAX)}
             | dict(environment)
             | {
                 "HEADRACE_STORE_ID": self.status.store_id,
-                "HEADRACE_STORE_INDEX": str(index),
-                "HEADRACE_STORE_COUNT": str(count),
+                "HEADRACE_STORE_INDEX": str(self._index),
+                "HEADRACE_STORE_COUNT": str(self._count),
                 "HEADRACE_DATA_DIR": str(self.status.data_dir),
                 "HEADRACE_LISTEN_HOST": "127.0.0.1",
                 "HEADRACE_ZONE": "local",
                 "HEADRACE_STOP_DEADLINE_S": str(STORE_STOP_DEADLINE_S),
             }
         )
-        self._clock = clock
-        self._restart = restart
-        self._on_change = on_change
-        self._on_failure = on_failure
-        self._stopping = threading.Event()
-        self._child: ChildProcess | None = None
-        self._died_at_s: deque[float] = deque(maxlen=RESTARTS_MAX)
-        self._watcher = threading.Thread(target=self._watch, name=f"watch-{self.status.store_id}", daemon=True)
 
     def launch(self, port: int = 0) -> None:
         """Start the process without waiting until it is ready."""
@@ -325,6 +337,21 @@ class SegmentStoreProcess:
         if self._watcher.ident is not None:
             self._watcher.join(patience_s)
         return self._child is None or self._child.stop(patience_s)
+
+    def replace(self, environment: Mapping[str, str]) -> None:
+        """Stop the store, and start it with other variables and on another port, as a deployment does.
+
+        Raises:
+            LocalStackError: it does not stop gracefully, or does not come up again.
+        """
+        if not self.stop():
+            raise LocalStackError(f"segment store {self.status.store_id} did not stop gracefully; see {self._log_file}")
+        self._environment = self._complete(environment)
+        self._make_watcher()
+        self.launch()
+        self.await_ready()
+        self._on_change()
+        self.watch()
 
     def _watch(self) -> None:
         while True:
@@ -401,6 +428,10 @@ class SegmentStoreProcesses:
             store.await_ready()
         for store in self._stores:
             store.watch()
+
+    def replace(self, index: int, environment: Mapping[str, str]) -> None:
+        """Start one store again with other variables, while the others serve. Raises LocalStackError if it fails."""
+        self._stores[index].replace(environment)
 
     def stop(self, patience_s: float = STOP_PATIENCE_S) -> bool:
         """Stop all stores together. Return whether all shut down gracefully."""

@@ -26,7 +26,7 @@ class LocalTokens:
     def environment(self) -> dict[str, str]:
         """The variables of functions, stores and the bridge. They replace those of the user's shell."""
         if self.directory is None:
-            return {TOKENS: OFF}
+            return {TOKENS: OFF, KEYS_FILE: "", KEYS_SECRET: "", USERS_FILE: "", USERS_SECRET: ""}
         return {
             TOKENS: REQUIRED,
             KEYS_FILE: str(self.directory / KEYS_NAME),

@@ -40,7 +40,7 @@ def test_each_store_has_a_certificate_that_is_accepted(
     published = find_trust(store)
     assert published is not None
     for index, directory in enumerate(directories):
-        settings = tls_settings(OF_A_SHELL | made.environment(index))
+        settings = tls_settings(OF_A_SHELL | made.environment(index, TlsMode.REQUIRED))
         assert (settings.mode, settings.name) == (TlsMode.REQUIRED, f"store-{index}.headrace.internal")
         assert settings.source is not None
         store_contexts(settings.source.read(), published.bundle, settings.name)

@@ -25,6 +25,7 @@ from headrace.bridge.server import SERVICE
 from headrace.client import connect
 from headrace.local import command
 from headrace.local.resources import aws_client
+from headrace.model.tls_modes import TlsMode
 from headrace.topology import ROUTES, TICKS_QUEUE
 from headrace.wire.connections.blocking import BlockingConnection
 
@@ -340,11 +341,11 @@ def test_help_has_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]):
 def test_options_of_the_command_line():
     plain = command.parse_options([], "headrace up")
     assert (plain.http_port, plain.grpc_port, plain.console_port, plain.restart) == (10080, 9090, 0, True)
-    assert (plain.data_dir, plain.segment_stores, plain.tokens, plain.tls) == (None, None, False, False)
+    assert (plain.data_dir, plain.segment_stores, plain.tokens, plain.tls) == (None, None, False, TlsMode.OFF)
     options = "--http-port 0 --grpc-port off --console-port off --segment-stores 3 --secure --no-restart --data-dir d"
     chosen = command.parse_options(options.split(), "headrace up")
     assert (chosen.http_port, chosen.grpc_port, chosen.console_port, chosen.restart) == (0, None, None, False)
-    assert (chosen.data_dir, chosen.segment_stores, chosen.tokens, chosen.tls) == (Path("d"), 3, True, True)
+    assert (chosen.data_dir, chosen.segment_stores, chosen.tokens, chosen.tls) == (Path("d"), 3, True, TlsMode.REQUIRED)
 
 
 def test_a_taken_port_is_one_clear_line(taken_port: int, directory: Path):
