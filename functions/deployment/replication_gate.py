@@ -4,6 +4,8 @@ CloudFormation calls the function when the stores of a zone were updated, and wa
 the metadata table every 15 s. After some minutes another resource of the same gate continues to wait. The last one
 reports a failure after 53 minutes, which rolls the update back. A gate that is created or deleted does not wait: the
 first update to replicated stores protects no more than before until it has ended, and a first deployment has no logs.
+
+Another resource comes before the first zone. It refuses a change from `tls=required` to `tls=off` in one step.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from functions.deployment.custom_resources import ResourceRequest, wait_and_repo
 from functions.observability import logger
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.model.errors import CorruptError, InvalidRequestError, ThrottledError, UnavailableError
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, ThrottledError, UnavailableError
 from headrace.model.replication_health import missing_copies, replication_health, serving_zones
+from headrace.model.tls_modes import TlsMode
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -35,6 +38,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, str]:
         OSError: the report did not reach CloudFormation; Lambda retries the event.
     """
     request = ResourceRequest.from_event(event)
+    if request.kind == "Update" and "Tls" in request.properties:
+        return _wait(request, context, lambda: find_skipped_step(request), 0)
     if request.kind == "Update":
         zones = _number(request, "Zones", None, most=99)
         patience_s = _number(request, "WaitSeconds", PATIENCE_S, most=PATIENCE_S)
@@ -46,7 +51,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, str]:
 def _wait(
     request: ResourceRequest, context: LambdaContext, problems: Callable[[], list[str]], patience_s: int
 ) -> dict[str, str]:
-    done = "every log has its copies" if request.kind == "Update" else "the gate does not wait"
+    done = "every log has its copies" if patience_s else "the gate does not wait"
     return wait_and_report(request, problems, context, done=done, patience_ms=patience_s * 1000, poll_s=POLL_S)
 
 
@@ -55,6 +60,26 @@ def _number(request: ResourceRequest, name: str, default: int | None, *, most: i
     if not (isinstance(text, str) and text.isascii() and text.isdigit() and 1 <= int(text) <= most):
         raise InvalidRequestError(f"an event of a replication gate has the number ResourceProperties.{name}")
     return int(text)
+
+
+def find_skipped_step(request: ResourceRequest) -> list[str]:
+    """Say that stores which demand TLS would be replaced by stores without it: these could not replicate meanwhile."""
+    before = request.event.get("OldResourceProperties")
+    was_required = isinstance(before, dict) and before.get("Tls") == TlsMode.REQUIRED
+    if not was_required or request.properties["Tls"] != TlsMode.OFF:
+        return []
+    store, now_ms = wiring.metadata_store(), wiring.clock().now_ms()
+    try:
+        leases = [stored.lease for stored in ClusterRecords(store).leases()]
+    except HeadraceError as error:
+        return [f"the metadata table does not tell whether stores run: {error.message}"]
+    running = [lease.store_id for lease in leases if not (lease.has_ended or lease.is_expired(now_ms))]
+    if not running:
+        return []
+    return [
+        f"{len(running)} running segment stores demand TLS, such as {running[0]}, and would refuse stores without it: "
+        "deploy with -c tls=permissive first, and with tls=off when that has ended"
+    ]
 
 
 def find_problems(zones: int) -> list[str]:

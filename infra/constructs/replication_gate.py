@@ -17,10 +17,25 @@ from constructs import Construct
 
 from infra.constructs.segment_store_zone import SegmentStoreZone
 
+STEP_TIMEOUT_S = 180
+"""Of the resource that refuses a step. It does not wait."""
 WAITS_S = (60, *4 * (780,))
 """What each resource of a gate waits for the logs: 53 minutes together."""
 REPORT_MARGIN_S = 120
 """For the start of the function and its report."""
+
+
+def tls_step(scope: Construct, function: lambda_.IFunction, tls: str) -> cdk.CustomResource:
+    """A resource for the first zone to wait for: it refuses an update that would skip a step of turning TLS off."""
+    return cdk.CustomResource(
+        scope,
+        "TlsStep",
+        service_token=function.function_arn,
+        resource_type="Custom::HeadraceTlsStep",
+        service_timeout=cdk.Duration.seconds(STEP_TIMEOUT_S),
+        # CloudFormation calls the function when it changes, with the value of before.
+        properties={"Tls": tls},
+    )
 
 
 class ReplicationGate(Construct):

@@ -40,7 +40,7 @@ from infra.constructs.least_privilege import (
 )
 from infra.constructs.named_metrics import METRICS_NAMESPACE
 from infra.constructs.replication_alarms import LogAlarm, log_alarms
-from infra.constructs.replication_gate import ReplicationGate
+from infra.constructs.replication_gate import ReplicationGate, tls_step
 from infra.constructs.segment_store_zone import SegmentStoreZone, StoreTaskShared
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.image_context import SEGMENT_STORE, stage_image_context
@@ -133,7 +133,7 @@ class SegmentStoresStack(cdk.Stack):
         )
 
     def _add_gates(self, settings: Settings, network: StoreNetwork) -> None:
-        """A gate between each two services, which the later one waits for."""
+        """A gate between each two services, which the later one waits for, and the check before the first one."""
         gate = ControllerFunction(
             self,
             REPLICATION_GATE,
@@ -141,6 +141,7 @@ class SegmentStoresStack(cdk.Stack):
             network=network,
             settings=settings,
         )
+        self.zones[0].service.node.add_dependency(tls_step(self, gate.function, settings.tls))
         for before, after in pairwise(self.zones):
             passed = ReplicationGate(self, f"GateAfter-{before.name}", gate.function, before, zones=len(self.zones))
             after.service.node.add_dependency(passed.last)

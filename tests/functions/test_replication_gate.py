@@ -250,3 +250,38 @@ def test_a_report_is_put_as_the_address_was_signed(monkeypatch: pytest.MonkeyPat
     assert timeout == REPORT_TIMEOUT_S
     assert len(body) < 4_096, "what CloudFormation takes"
     assert json.loads(body)["Status"] == "FAILED"
+
+
+def _step(before: str | None, after: str, kind: str = "Update") -> dict[str, Any]:
+    old = {} if before is None else {"OldResourceProperties": {"ServiceToken": "arn", "Tls": before}}
+    return {**EVENT, **old, "RequestType": kind, "ResourceProperties": {"ServiceToken": "arn", "Tls": after}}
+
+
+@pytest.mark.parametrize("after", ["off", "permissive", "required"])
+@pytest.mark.parametrize("before", [None, "off", "permissive", "required"])
+def test_only_required_to_off_skips_a_step(world: World, before: str | None, after: str):
+    """The former stores demand TLS of those without it, so no log of a replaced zone would get its copies again."""
+    is_refused = (before, after) == ("required", "off")
+    assert handler(_step(before, after), LONG) == {"outcome": "failed" if is_refused else "passed"}
+    assert world.status == ("FAILED" if is_refused else "SUCCESS")
+    assert ("such as store-0, and would refuse stores without it" in world.reports[0]["Reason"]) == is_refused
+    assert world.pauses == 0
+
+
+def test_a_step_is_free_while_no_store_runs(world: World):
+    world.clock.advance(3_600_000)
+    assert handler(_step("required", "off"), LONG) == {"outcome": "passed"}
+
+
+def test_a_step_is_refused_if_the_table_does_not_tell(world: World, monkeypatch: pytest.MonkeyPatch):
+    def fails(*_: object, **__: object) -> Any:
+        raise UnavailableError("the table is away")
+
+    monkeypatch.setattr(ClusterRecords, "leases", fails)
+    assert handler(_step("required", "off"), LONG) == {"outcome": "failed"}
+    assert "the table is away" in world.reports[0]["Reason"]
+
+
+@pytest.mark.parametrize("kind", ["Create", "Delete"])
+def test_a_first_step_and_a_removed_one_pass(world: World, kind: str):
+    assert handler(_step("required", "off", kind), LONG) == {"outcome": "passed"}

@@ -103,6 +103,17 @@ def test_a_gate_stands_between_the_services_of_two_zones(assembly: Assembly, ser
     assert gates == {}
 
 
+@pytest.mark.parametrize(("deployed", "tls"), [("assembly", "off"), ("default_assembly", "required")])
+def test_no_store_changes_before_the_step_is_checked(deployed: str, tls: str, request: pytest.FixtureRequest):
+    """Also without TLS: that is what an update from `required` would skip a step to."""
+    assembly: Assembly = request.getfixturevalue(deployed)
+    step = assembly.only("Custom::HeadraceTlsStep", STACK)
+    assert step.properties["Tls"] == tls
+    assert step.logical_id in _stores(assembly)[0].attributes["DependsOn"], "the other zones wait for the first one"
+    function = assembly.get(STACK, step.properties["ServiceToken"])
+    assert function.properties["FunctionName"] == "headrace-replication-gate"
+
+
 def test_a_function_that_cannot_start_is_noticed_soon(assembly: Assembly, services):
     """CloudFormation waits for the time-out of a resource that does not report, and again when it rolls back."""
     gates = assembly.resources("Custom::HeadraceReplicationGate", STACK)
@@ -114,7 +125,8 @@ def test_a_function_that_cannot_start_is_noticed_soon(assembly: Assembly, servic
 
 
 def test_one_copy_needs_no_gate_and_no_store_gets_the_secret(smallest_assembly: Assembly):
-    assert smallest_assembly.resources("Custom::HeadraceReplicationGate") == []
+    for kind in ("ReplicationGate", "TlsStep"):
+        assert smallest_assembly.resources(f"Custom::Headrace{kind}") == []
     for service in _stores(smallest_assembly):
         assert _environment(smallest_assembly, service)["HEADRACE_COPIES"] == "1"
         assert "Secrets" not in _container(smallest_assembly, service)

@@ -150,3 +150,42 @@ def test_stopping_ends_the_wait_for_a_restart(stores: Stores, monkeypatch: pytes
     stores.changes.get(timeout=60)
     assert not started.stop()
     assert not store._watcher.is_alive()
+
+
+TELLS = (
+    """
+import os, pathlib
+pathlib.Path(os.environ["HEADRACE_DATA_DIR"], "mode").write_text(os.environ.get("MODE", ""))
+"""
+    + SERVES
+)
+
+
+def test_a_replaced_store_has_other_variables(stores: Stores):
+    """It is no death: it is not counted as a restart, and afterwards the store is watched as before."""
+    store = stores.make(TELLS)
+    started = start(store)
+    first, written = store.status.pid, store.status.data_dir / "mode"
+    assert written.read_text() == ""
+    environment = dict(os.environ) | {"PYTHONPATH": f"{written.parents[2]}{os.pathsep}{ROOT}", "MODE": "permissive"}
+    started.replace(0, environment)
+    stores.changes.get(timeout=60)
+    assert written.read_text() == "permissive"
+    second = store.status.pid
+    assert second not in (first, None)
+    assert store.status.restarts == 0
+    assert second is not None
+    os.kill(second, signal.SIGKILL)
+    stores.changes.get(timeout=60)
+    stores.changes.get(timeout=60)
+    assert (store.status.restarts, written.read_text()) == (1, "permissive")
+    assert started.stop()
+
+
+def test_a_store_that_does_not_come_back_is_told(stores: Stores):
+    store = stores.make(SERVES_ONCE)
+    started = start(store)
+    environment = dict(os.environ) | {"PYTHONPATH": f"{store.status.data_dir.parents[1]}{os.pathsep}{ROOT}"}
+    with pytest.raises(LocalStackError, match="ended with code 1"):
+        started.replace(0, environment)
+    assert stores.failures.empty()
