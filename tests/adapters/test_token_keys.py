@@ -191,7 +191,7 @@ def test_secret_is_read_every_five_minutes() -> None:
     assert source.keys() == SECOND
 
 
-def test_unreadable_secret_keeps_the_known_keys(caplog: pytest.LogCaptureFixture) -> None:
+def test_a7_unreadable_secret_keeps_the_known_keys(caplog: pytest.LogCaptureFixture) -> None:
     secrets, clock = Secrets(), ManualClock()
     source = TokenKeySecret("keys", clock, secrets.client)
     secrets.answer(token_keys_text(FIRST))

@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
+from ipaddress import ip_network
 
 import pytest
 from certificates_at_hand import Authority
@@ -93,7 +94,7 @@ async def test_peers_with_tls_are_served(
         assert running.store.metrics.connections == 1
 
 
-async def test_both_kinds_are_served_on_one_port(contexts: StoreContexts, trusting: ssl.SSLContext):
+async def test_a3_both_kinds_are_served_on_one_port(contexts: StoreContexts, trusting: ssl.SSLContext):
     async with world_of(TlsMode.PERMISSIVE, contexts).running() as running:
         await talk(await running.connect())
         encrypted = await running.connect(context=trusting, name=NAME)
@@ -101,7 +102,7 @@ async def test_both_kinds_are_served_on_one_port(contexts: StoreContexts, trusti
         assert running.store.metrics.plaintext_connections == 1
 
 
-async def test_plaintext_is_refused_when_tls_is_required(contexts: StoreContexts):
+async def test_a2_plaintext_is_refused_when_tls_is_required(contexts: StoreContexts):
     async with world_of(TlsMode.REQUIRED, contexts).running() as running:
         assert await closed(running, HELLO)
         assert failures(running) == {"plaintext": 1}
@@ -123,7 +124,7 @@ async def test_tls_is_refused_without_a_certificate(trusting: ssl.SSLContext):
         await running.until(lambda: failures(running) == {"no_certificate": 1})
 
 
-async def test_a_wrong_name_and_a_stranger_are_told_apart_by_clients(contexts: StoreContexts, trusting: ssl.SSLContext):
+async def test_a2_clients_tell_a_wrong_name_from_a_stranger(contexts: StoreContexts, trusting: ssl.SSLContext):
     async with world_of(TlsMode.REQUIRED, contexts).running() as running:
         with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
             await running.connect(context=trusting, name="store-1.headrace.internal")
@@ -134,7 +135,7 @@ async def test_a_wrong_name_and_a_stranger_are_told_apart_by_clients(contexts: S
         await running.until(lambda: running.store.metrics.connections == 0)
 
 
-async def test_an_old_version_is_refused(contexts: StoreContexts):
+async def test_a2_an_old_version_is_refused(contexts: StoreContexts):
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     old.load_verify_locations(cadata=AUTHORITY.bundle.pem)
     old.set_ciphers("ALL:@SECLEVEL=0")
@@ -161,7 +162,7 @@ async def test_silent_peers_and_half_handshakes_are_closed(contexts: StoreContex
         assert running.store.metrics.connections == 0
 
 
-async def test_a_writer_goes_on_beside_half_handshakes(contexts: StoreContexts, trusting: ssl.SSLContext):
+async def test_a12_a_writer_goes_on_next_to_half_handshakes(contexts: StoreContexts, trusting: ssl.SSLContext):
     """They are counted before their handshakes, so one address cannot take all connections."""
     hello = client_hello(trusting)
     async with world_of(TlsMode.REQUIRED, contexts).running() as running:
@@ -185,6 +186,61 @@ async def test_a_writer_goes_on_beside_half_handshakes(contexts: StoreContexts, 
             for peer in flood:
                 peer.close()
         assert await client.read_all(SEGMENT) == b"one" * 20 + b"end"
+
+
+async def test_a12_a_flood_leaves_room_for_internal_callers(
+    contexts: StoreContexts, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+):
+    """2,000 peers of twenty addresses that stay: silent, half-open, dripping, and with a whole first message."""
+    for limit in ("FIRST_BYTE_S", "HANDSHAKE_S"):
+        monkeypatch.setattr(arrivals, limit, 600.0)
+    hello, flood = client_hello(trusting), list[tuple[socket.socket, int]]()
+    async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        bounds = running.listener._bounds
+        monkeypatch.setattr(bounds, "total_max", 1_024)
+        monkeypatch.setattr(bounds, "_networks", (ip_network("127.0.99.0/24"),))
+        client = await running.connect(context=trusting, name=NAME)
+        await client.create(SEGMENT)
+        await client.set_up(SEGMENT, WRITER)
+        try:
+            for number in range(2_000):
+                peer = socket.socket()
+                peer.setblocking(False)
+                flood.append((peer, number))
+                peer.bind((f"127.0.1.{number % 20 + 1}", 0))
+                with suppress(ConnectionError):
+                    await asyncio.get_running_loop().sock_connect(peer, ("127.0.0.1", running.port))
+                    peer.send((b"", hello[:1], hello[: number % 100], hello)[number % 4])
+                if number % 100 == 0:
+                    drip(flood, hello, number)
+                    await client.append(WRITER, number + 1, b"one")
+            await running.until(lambda: running.store.metrics.connections_refused["total"] > 0)
+            assert running.store.metrics.connections <= 1_024 - 64
+            assert running.store.metrics.connections_refused["address"] == 0
+            internal = WireClient(
+                *await asyncio.open_connection(
+                    "127.0.0.1", running.port, ssl=trusting, server_hostname=NAME, local_addr=("127.0.99.1", 0)
+                )
+            )
+            running.clients.append(internal)
+            assert await internal.call(wire.Hello(17, 5)) == wire.Hello(17, 5)
+            assert await internal.read_all(SEGMENT) == b"one" * 20
+            memory = running.listener.receive_memory
+            assert memory.used_bytes <= memory.total_bytes // 8
+        finally:
+            for peer, _ in flood:
+                peer.close()
+        await client.append(WRITER, 3_000, b"end")
+        await running.until(lambda: running.store.metrics.connections == 2)
+
+
+def drip(flood: list[tuple[socket.socket, int]], hello: bytes, now: int) -> None:
+    """The next byte of each hello that was begun with one; called after each hundred peers."""
+    for peer, number in flood:
+        if number % 4 == 1:
+            sent = 1 + now // 100 - number // 100 - 1
+            with suppress(OSError):  # it was refused
+                peer.send(hello[sent : sent + 1])
 
 
 async def test_large_replies_wait_for_a_peer_that_takes_nothing(contexts: StoreContexts, trusting: ssl.SSLContext):
@@ -274,7 +330,7 @@ async def test_a_flood_of_small_requests_waits_in_the_kernel(
         assert max(waiting) < 300 << 10
 
 
-async def test_a_new_certificate_is_for_new_connections(contexts: StoreContexts, trusting: ssl.SSLContext):
+async def test_a2_a_new_certificate_is_for_new_connections(contexts: StoreContexts, trusting: ssl.SSLContext):
     current = [contexts]
     world = World(tls=ServerTls(TlsMode.REQUIRED, lambda: current[0].server))
     async with world.running() as running:

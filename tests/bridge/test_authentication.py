@@ -69,18 +69,18 @@ def guarded(world: StreamWorld) -> Iterator[Guarded]:
 
 
 @pytest.mark.parametrize("rpc", RPCS)
-def test_every_rpc_needs_credentials(guarded: Guarded, rpc: str):
+def test_a10_every_rpc_needs_credentials(guarded: Guarded, rpc: str):
     guarded.metadata = ()
     assert guarded.refused(rpc, b"") is grpc.StatusCode.UNAUTHENTICATED
     assert guarded.refused(rpc, b"\xff\xff") is grpc.StatusCode.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("rpc", [rpc for rpc in RPCS if rpc != "getControllerServerList"])
-def test_every_rpc_needs_a_grant(guarded: Guarded, rpc: str):
+def test_a10_every_rpc_needs_a_grant(guarded: Guarded, rpc: str):
     assert guarded.refused(rpc, b"") is grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_wrong_password_is_refused(guarded: Guarded):
+def test_a10_wrong_password_is_refused(guarded: Guarded):
     guarded.log_in("ann", "another one")
     assert guarded.refused("listScopes", pb.ScopesRequest()) is grpc.StatusCode.UNAUTHENTICATED
 
@@ -90,7 +90,7 @@ def test_more_than_one_header_is_refused(guarded: Guarded):
     assert guarded.refused("getControllerServerList", pb.ServerRequest()) is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_guesses_exhaust_the_attempts_of_an_address(guarded: Guarded):
+def test_a10_guesses_exhaust_an_address(guarded: Guarded):
     for number in range(10):
         guarded.log_in("ann", f"guess {number}")
         assert guarded.refused("listScopes", pb.ScopesRequest()) is grpc.StatusCode.UNAUTHENTICATED
@@ -159,7 +159,7 @@ def test_a_defect_is_told_without_its_details(guarded: Guarded, monkeypatch: pyt
 # Lists
 
 
-def test_scopes_are_those_that_the_user_may_read(guarded: Guarded):
+def test_a10_scopes_are_those_that_the_user_may_read(guarded: Guarded):
     for scope in ("a", "b"):
         guarded.world.scopes.create_scope(scope)
     guarded.grant({"prn::/": READ, "prn::/scope:b": READ_UPDATE})
@@ -324,7 +324,7 @@ def test_without_users_there_are_no_tokens(bridge: Bridge):
     assert bridge.call("getCurrentSegments", T).delegationToken == ""
 
 
-def test_log_lines_have_neither_passwords_nor_tokens(guarded: Guarded, caplog: pytest.LogCaptureFixture):
+def test_a10_log_lines_have_no_passwords_and_tokens(guarded: Guarded, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     guarded.grant({OF_T: READ})
     token = guarded.call("getDelegationToken", T).delegationToken

@@ -141,12 +141,12 @@ def _handshake(secret: LeafSecret, trusted: x509.Certificate, name: str, folder:
         thread.join()
 
 
-def test_pythons_strict_checks_accept_the_profile(issuer: Issuer, tmp_path: Path):
+def test_a2_pythons_strict_checks_accept_the_profile(issuer: Issuer, tmp_path: Path):
     assert _handshake(issuer.issue(), issuer.certificate, NAME, tmp_path) == "TLSv1.3"
 
 
 @pytest.mark.parametrize("case", ["other authority", "other name", "expired", "not yet valid"])
-def test_pythons_checks_refuse_the_rest(issuer: Issuer, tmp_path: Path, case: str):
+def test_a2_pythons_checks_refuse_the_rest(issuer: Issuer, tmp_path: Path, case: str):
     trusted = Issuer().certificate if case == "other authority" else issuer.certificate
     name = "store-1.headrace.internal" if case == "other name" else NAME
     now_s = NOW_S + {"expired": -LEAF_LIFE_S - 1, "not yet valid": DAY_S}.get(case, 0)
@@ -156,7 +156,7 @@ def test_pythons_checks_refuse_the_rest(issuer: Issuer, tmp_path: Path, case: st
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="OpenSSL's command is not installed")
 @pytest.mark.parametrize("purpose", ["sslserver", "sslclient"])
-def test_openssl_accepts_the_profile(issuer: Issuer, tmp_path: Path, purpose: str):
+def test_a2_openssl_accepts_the_profile(issuer: Issuer, tmp_path: Path, purpose: str):
     (tmp_path / "ca.pem").write_text(pem(issuer.certificate))
     (tmp_path / "leaf.pem").write_text(issuer.issue().certificate)
     command = ["openssl", "verify", "-x509_strict", "-purpose", purpose, "-CAfile", "ca.pem", "leaf.pem"]

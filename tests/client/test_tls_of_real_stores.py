@@ -119,7 +119,7 @@ def test_a_store_that_names_no_certificate_gets_plaintext(make_world: Callable[.
     assert plaintext(world) > 0
 
 
-def test_a_wrong_name_is_refused_with_an_advice(make_world: Callable[..., World], caplog: pytest.LogCaptureFixture):
+def test_a2_a_wrong_name_is_refused_with_an_advice(make_world: Callable[..., World], caplog: pytest.LogCaptureFixture):
     world = make_world(told="store-1.headrace.internal")
     stores = TcpSegmentStores(
         locate_by_claims(world.cluster.metadata), 2, trust=StoreTrust(world.cluster.metadata), deadline_s=0.3
@@ -162,7 +162,7 @@ def test_a_store_that_is_not_trusted_ends_a_read_with_the_reason(
     assert "event=store_not_trusted" in caplog.text
 
 
-def test_an_unknown_authority_is_refused_with_an_advice(make_world: Callable[..., World]):
+def test_a2_an_unknown_authority_is_refused(make_world: Callable[..., World]):
     world = make_world()
     world.authority = Authority("Other")
     with pytest.raises(UnavailableError, match=r"was not issued by an authority .*headrace trust") as error:
@@ -170,7 +170,7 @@ def test_an_unknown_authority_is_refused_with_an_advice(make_world: Callable[...
     assert error.value.specific_code == "store_not_trusted"
 
 
-def test_an_expired_certificate_is_refused_with_an_advice(make_world: Callable[..., World], tmp_path: Path):
+def test_a2_an_expired_certificate_is_refused(make_world: Callable[..., World], tmp_path: Path):
     world = make_world()
     with pytest.raises(CorruptError, match="certificate has expired"):
         world.use(AUTHORITY.issue(NAME, days=-1), AUTHORITY)

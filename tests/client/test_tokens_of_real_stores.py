@@ -148,7 +148,7 @@ def test_large_events_and_scaling_with_tokens(client: Headrace) -> None:
         assert [int(one.event) for one in reader] == list(range(201))
 
 
-def test_three_renewals_lose_and_repeat_nothing(
+def test_a5_three_renewals_lose_and_repeat_nothing(
     world: World, client: Headrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tokens of one or two seconds. The store never refuses one: they are replaced before their end."""
@@ -161,7 +161,7 @@ def test_three_renewals_lose_and_repeat_nothing(
         assert sum(world.cluster.store.metrics.tokens_refused.values()) == 0
 
 
-def test_tokens_at_their_end_lose_and_repeat_nothing(
+def test_a5_ended_tokens_lose_and_repeat_nothing(
     world: World, client: Headrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock of the deployment runs ahead, so that clients learn of each end from the store."""
@@ -179,7 +179,7 @@ def test_tokens_at_their_end_lose_and_repeat_nothing(
     assert world.cluster.store.metrics.tokens_refused["token_expired"] > 0
 
 
-def test_revoked_keys_lose_and_repeat_nothing(world: World, client: Headrace) -> None:
+def test_a7_revoked_keys_lose_and_repeat_nothing(world: World, client: Headrace) -> None:
     def goes_on(number: int) -> bool:
         if number % 300 == 150:
             world.revoke_all(1 + number // 300)

@@ -190,7 +190,7 @@ def _revoke_the_key(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["token-key", "revoke", key_id, "--file", str(keys)]) == 0
 
 
-def test_revoking_a_key_disturbs_no_traffic(
+def test_a7_revoking_a_key_disturbs_no_traffic(
     client: Headrace, scope: str, directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Until the writer and the reader have other tokens. All events are stored once, and in order."""

@@ -40,7 +40,7 @@ def store_of(state: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_everything_works_without_a_setting(tmp_path: Path):
+def test_a1_everything_works_without_a_setting(tmp_path: Path):
     with (
         running_stack(tmp_path, segment_stores=3, secure=True) as state,
         connect(state["endpoints"]["http"]) as headrace,

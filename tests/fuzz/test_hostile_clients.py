@@ -32,7 +32,7 @@ def _short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("tokens", ["off", "none", "valid"])
-async def test_a_writer_is_served_under_all_attacks(tokens: str):
+async def test_a12_a_writer_is_served_under_all_attacks(tokens: str):
     world = World(container_count=1, token_keys=None if tokens == "off" else KEYS, cache_bytes=64 << 20)
     token = token_of(world, {scope_resource("shop"): Access.READ_UPDATE}) if tokens == "valid" else ""
     async with world.running() as running:

@@ -51,7 +51,7 @@ def level(command: Any) -> Access:
     return required_access(command)[0]
 
 
-def test_commands_are_complete() -> None:
+def test_a4_commands_are_complete() -> None:
     assert {type(command) for command in COMMANDS} == REQUIRED_ACCESS.keys()
 
 
@@ -97,7 +97,7 @@ def wrong_tokens(world: World, command: Any) -> list[tuple[str, int]]:
 
 
 @BY_NAME
-async def test_command_needs_its_level(world: World, command: Any) -> None:
+async def test_a4_command_needs_its_level(world: World, command: Any) -> None:
     async with world.running() as running:
         client = await running.connect()
         await prepare(world, client)
@@ -111,7 +111,7 @@ async def test_command_needs_its_level(world: World, command: Any) -> None:
         assert running.store.metrics.tokens_refused == {TOKEN_INVALID: 11, TOKEN_EXPIRED: 3}
 
 
-async def test_grant_of_the_scope_is_enough(world: World) -> None:
+async def test_a4_grant_of_the_scope_is_enough(world: World) -> None:
     """But not for what only the parts of the deployment do."""
     async with world.running() as running:
         client = await running.connect()
@@ -122,7 +122,7 @@ async def test_grant_of_the_scope_is_enough(world: World) -> None:
             assert isinstance(reply, wire.AuthTokenCheckFailed) == (level(command) > Access.READ_UPDATE), command
 
 
-async def test_token_for_writing_removes_no_history(world: World) -> None:
+async def test_a4_token_for_writing_removes_no_history(world: World) -> None:
     group = "shop/_RGprices/0.#epoch.0"
     async with world.running() as running:
         client = await running.connect()
@@ -220,7 +220,7 @@ async def test_append_without_set_up_closes_the_connection(world: World) -> None
         assert info.write_offset == 0
 
 
-async def test_repeated_requests_are_verified_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a13_repeated_requests_are_verified_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async with world.running() as running:
         client = await running.connect()
         await prepare(world, client)

@@ -81,7 +81,7 @@ async def test_renewed_writer_does_not_end(world: World) -> None:
 
 
 @pytest.mark.parametrize("version", [15, 17])
-async def test_appends_are_acknowledged_before_the_end(world: World, version: int) -> None:
+async def test_a6_appends_are_acknowledged_before_the_end(world: World, version: int) -> None:
     disk = HeldDisk(world.disk)
     disk.release()
     async with world.running() as running:
@@ -119,7 +119,7 @@ async def test_appends_are_acknowledged_before_the_end(world: World, version: in
         assert bytes(read.data) == b"event" * 3
 
 
-async def test_other_flows_go_on_at_the_end_of_a_token(world: World) -> None:
+async def test_a6_other_flows_go_on_at_the_end_of_a_token(world: World) -> None:
     """Those of the same connection, and those of other connections."""
     async with world.running() as running:
         client, other, tokens = await running.connect(), await running.connect(15), running.store.tokens

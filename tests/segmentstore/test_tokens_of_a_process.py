@@ -126,7 +126,9 @@ async def test_missing_keys_are_named_on_stderr(
 
 
 @pytest.mark.usefixtures("aws", "fast")
-async def test_process_follows_its_keys(config: StoreConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a7_process_follows_its_keys(
+    config: StoreConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = write(tmp_path / "keys", token_keys_text(KEYS))
     with caplog.at_level("INFO"):
         async with running(config, path) as client:

@@ -209,7 +209,7 @@ def assert_in_order(read: list[int]) -> None:
             assert of_key == sorted(of_key)
 
 
-def test_off_to_required_loses_and_repeats_nothing(session: SparkSession, tmp_path: Path, checkpoint: Path) -> None:
+def test_a1_off_to_required_loses_and_repeats_nothing(session: SparkSession, tmp_path: Path, checkpoint: Path) -> None:
     with ExitStack() as parts:
         stack = parts.enter_context(changing_stack(tmp_path / "data", segment_stores=3))
         headrace = parts.enter_context(connect(stack.url))

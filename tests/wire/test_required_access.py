@@ -19,7 +19,7 @@ TRANSACTION = names.transaction_segment_name(SEGMENT, 1)
 OF_STORE = segment_attributes.SCALE_POLICY_RATE
 
 
-def test_every_command_with_a_token_is_in_the_table() -> None:
+def test_a4_every_command_with_a_token_is_in_the_table() -> None:
     with_token = {kind for kind in LAYOUTS if any(field.name == "delegation_token" for field in fields(kind))}  # type: ignore[arg-type]
     assert with_token == REQUIRED_ACCESS.keys()
     assert Access.NONE not in REQUIRED_ACCESS.values()
@@ -67,7 +67,7 @@ def test_every_command_with_a_token_is_in_the_table() -> None:
         (wire.DeleteTableSegment(1, "_system/t", True), Access.ADMIN, ("_system/t",)),
     ],
 )
-def test_access_of_a_command(command: Any, access: Access, segments: tuple[str, ...]) -> None:
+def test_a4_access_of_a_command(command: Any, access: Access, segments: tuple[str, ...]) -> None:
     assert required_access(command) == (access, segments)
 
 
