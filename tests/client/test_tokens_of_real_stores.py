@@ -48,10 +48,11 @@ class _ShiftedClock:
 
 
 class World:
-    """A cluster whose store uses `keys`. The clocks of the store and the controller are `clock`."""
+    """A cluster whose store uses `keys`. `clock` is that of the store, and at first of the controller."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.keys, self.clock = _Keys(), _ShiftedClock()
+        self.controller_clock = self.clock
         self.cluster = RealCluster(self.clock, token_keys=self.keys)
         self.life_s = 600
         self.requests: list[str] = []
@@ -60,7 +61,7 @@ class World:
         monkeypatch.setattr(token_wiring, "delegation_tokens", self._issuer)
 
     def _issuer(self) -> DelegationTokens:
-        return DelegationTokens(self.keys, self.clock, self.life_s)
+        return DelegationTokens(self.keys, self.controller_clock, self.life_s)
 
     @contextmanager
     def upkeep(self) -> Iterator[None]:
@@ -159,6 +160,21 @@ def test_a5_three_renewals_lose_and_repeat_nothing(
         _write_and_read_while(client, lambda _: len(written) < 4 or len(read) < 4, reader_client=reading)
         assert world.cluster.store is not None
         assert sum(world.cluster.store.metrics.tokens_refused.values()) == 0
+
+
+@pytest.mark.parametrize("ahead_s", [-50, 50])
+def test_a5_fifty_seconds_between_clocks_refuse_no_token(
+    world: World, client: Headrace, monkeypatch: pytest.MonkeyPatch, ahead_s: int
+) -> None:
+    """The controller's clock is so much ahead of those of the store and the client. Tokens live for 51 s."""
+    monkeypatch.setattr(delegation_tokens, "HELD_S_MIN", 0.1)
+    world.controller_clock, world.life_s = _ShiftedClock(), 51
+    world.controller_clock.shift_ms = ahead_s * 1_000
+    sent = _fetches(client, monkeypatch)
+    with world.upkeep():
+        _write_and_read_while(client, lambda number: number < 500 or (ahead_s < 0 and len(sent) < 4))
+    assert world.cluster.store is not None
+    assert sum(world.cluster.store.metrics.tokens_refused.values()) == 0
 
 
 def test_a5_ended_tokens_lose_and_repeat_nothing(

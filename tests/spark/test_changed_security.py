@@ -244,3 +244,6 @@ def test_a1_off_to_required_loses_and_repeats_nothing(session: SparkSession, tmp
         for store in stack.state["segmentStores"]:
             with pytest.raises(UnavailableError):
                 BlockingConnection(store["host"], store["port"])
+    logs = "".join(path.read_text() for path in (tmp_path / "data").rglob("*.log"))
+    # A token is a JSON Web Token: its head begins with `{"` in base64.
+    assert [word for word in ("eyJ", "PRIVATE KEY") if word in logs] == []

@@ -1,7 +1,8 @@
 """A local stack in a process of its own, whose stores change what they demand while its clients go on.
 
-`python changing_stack.py DIRECTORY STORES` runs it. Each line on its standard input is the next mode of TLS, and it
-prints `ready` when all stores have it. It stops when its standard input ends.
+`python changing_stack.py DIRECTORY STORES` runs it. Each line on its standard input is the next mode of TLS and whether
+tokens are demanded (`permissive True`), and it prints `ready` when all stores do so. The end of its standard input
+stops it.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class ChangingStack:
     def url(self) -> str:
         return str(self.state["endpoints"]["http"])
 
-    def change(self, tls: TlsMode) -> None:
-        """Return when each store has been replaced by one with this mode, which demands tokens, too."""
-        self._input.write(f"{tls.value}\n")
+    def change(self, tls: TlsMode, *, tokens: bool = True) -> None:
+        """Return when each store has been replaced by one that demands this."""
+        self._input.write(f"{tls.value} {tokens}\n")
         self._input.flush()
         self._await_ready()
 
@@ -85,7 +86,8 @@ def main() -> None:
     try:
         print(READY, flush=True)
         for line in sys.stdin:
-            stack.change_security(TlsMode(line.strip()), tokens=True)
+            tls, tokens = line.split()
+            stack.change_security(TlsMode(tls), tokens=tokens == str(True))
             print(READY, flush=True)
     finally:
         stack.stop()

@@ -1,0 +1,65 @@
+"""Each combination of TLS and tokens, on a stack that changes from each to the next while one client goes on."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+from changing_stack import changing_stack
+
+from headrace.client import GroupStream, Headrace, ReaderGroupConfiguration, ScalingPolicy, connect
+from headrace.model.tls_modes import TlsMode
+
+PER_STEP = 40
+
+
+def use(headrace: Headrace, step: int) -> list[bytes]:
+    """What programs do, in streams of the step; a table and a group among it. Returns what was written."""
+    events = [b"%d" % number for number in range(step * PER_STEP, (step + 1) * PER_STEP)]
+    stream, half = f"orders-{step}", PER_STEP // 2
+    headrace.admin.create_stream("shop", stream, scaling=ScalingPolicy.fixed(2))
+    with headrace.writer("shop", stream) as writer:
+        writer.write_batch(events[:half], [str(number % 3) for number in range(half)])
+    with headrace.transactional_writer("shop", stream) as writer:
+        transaction = writer.begin()
+        for event in events[half:]:
+            transaction.write(event, routing_key="key")
+        transaction.commit(wait=True)
+    headrace.admin.reader_groups.create("shop", stream, ReaderGroupConfiguration((GroupStream("shop", stream),)))
+    read: list[bytes] = []
+    with headrace.reader_group("shop", stream) as group, group.reader("reader") as reader:
+        while len(read) < PER_STEP:
+            batch = reader.read_batch(timeout_s=60)
+            assert batch is not None
+            read += batch.events
+    assert sorted(read) == sorted(events)
+    return events
+
+
+@pytest.mark.nightly
+def test_a1_each_combination_of_modes_serves_a_client(tmp_path: Path) -> None:
+    """TLS also goes off again here: one store has no other that could refuse it."""
+    combinations = list(product(TlsMode, (False, True)))
+    with changing_stack(tmp_path / "data", segment_stores=1) as stack, connect(stack.url) as headrace:
+        headrace.admin.create_scope("shop")
+        headrace.admin.create_stream("shop", "all", scaling=ScalingPolicy.fixed(2))
+        written: list[bytes] = []
+        with headrace.writer("shop", "all") as writer, headrace.reader("shop", "all", start="earliest") as reader:
+            for step, (tls, tokens) in enumerate(combinations):
+                stack.change(tls, tokens=tokens)
+                events = use(headrace, step)
+                writer.write_batch(events, ["key"] * len(events))
+                written += events
+                read: list[bytes] = []
+                while len(read) < len(events):
+                    batch = reader.read_batch(timeout_s=60)
+                    assert batch is not None
+                    read += batch.events
+                assert read == events
+            end = headrace.admin.stream_cut("shop", "all")
+            with headrace.reader("shop", "all", start="earliest", end=end) as again:
+                assert [each.event for each in again] == written
+    logs = "".join(path.read_text() for path in (tmp_path / "data").rglob("*.log"))
+    # A token is a JSON Web Token: its head begins with `{"` in base64.
+    assert [word for word in ("eyJ", "PRIVATE KEY") if word in logs] == []
