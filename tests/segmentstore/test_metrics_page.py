@@ -78,6 +78,7 @@ async def test_every_metric_has_its_values_on_the_page(world: World):
     assert values["headrace_append_bytes_total", here] == 3000
     assert values["headrace_flush_lag_seconds", here] == 4
     assert values["headrace_append_seconds_count",] == 1
+    assert values["headrace_plaintext_connections_total",] == 1
     assert values["headrace_append_seconds_bucket", ("le", "+Inf")] == 1
     assert values["headrace_storage_bytes_total", ("operation", "put"), ("use", "tier2")] == 4
     assert values["headrace_storage_bytes_total", ("operation", "put"), ("use", "log")] == 3
