@@ -480,7 +480,7 @@ class LocalStack:
                 self.world.directory,
                 pids,
                 self.stores.statuses,
-                () if self._external is None else self._external.ports,
+                self._external.ports if self._external is not None and self._tls is TlsMode.REQUIRED else (),
             )
             self._state_file.write(found)
 

@@ -41,13 +41,20 @@ def use(headrace: Headrace, step: int) -> list[bytes]:
 def test_a1_each_combination_of_modes_serves_a_client(tmp_path: Path) -> None:
     """TLS also goes off again here: one store has no other that could refuse it."""
     combinations = list(product(TlsMode, (False, True)))
-    with changing_stack(tmp_path / "data", segment_stores=1) as stack, connect(stack.url) as headrace:
+    with (
+        changing_stack(tmp_path / "data", segment_stores=1, bridge=True) as stack,
+        connect(stack.url) as headrace,
+    ):
+        port = stack.state["endpoints"]["grpc"].rpartition(":")[2]
         headrace.admin.create_scope("shop")
         headrace.admin.create_stream("shop", "all", scaling=ScalingPolicy.fixed(2))
         written: list[bytes] = []
         with headrace.writer("shop", "all") as writer, headrace.reader("shop", "all", start="earliest") as reader:
             for step, (tls, tokens) in enumerate(combinations):
                 stack.change(tls, tokens=tokens)
+                host = "tls://localhost" if tls.accepts_tls else "tcp://127.0.0.1"
+                assert stack.state["endpoints"]["grpc"] == f"{host}:{port}"
+                assert bool(stack.state["externalPorts"]) == (tls is TlsMode.REQUIRED)
                 events = use(headrace, step)
                 writer.write_batch(events, ["key"] * len(events))
                 written += events

@@ -1,8 +1,8 @@
 """A local stack in a process of its own, whose stores change what they demand while its clients go on.
 
-`python changing_stack.py DIRECTORY STORES` runs it. Each line on its standard input is the next mode of TLS and whether
-tokens are demanded (`permissive True`), and it prints `ready` when all stores do so. The end of its standard input
-stops it.
+`python changing_stack.py DIRECTORY STORES BRIDGE` runs it. Each line on its standard input is the next mode of TLS and
+whether tokens are demanded (`permissive True`), and it prints `ready` when all stores do so. The end of its standard
+input stops it.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class ChangingStack:
 
 
 @contextmanager
-def changing_stack(directory: Path, *, segment_stores: int) -> Iterator[ChangingStack]:
-    """Run a plain stack with its data in `directory`, and stop it."""
+def changing_stack(directory: Path, *, segment_stores: int, bridge: bool = False) -> Iterator[ChangingStack]:
+    """Run a plain stack with its data in `directory`, and stop it. With `bridge` it also serves Pravega's clients."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HEADRACE_BUCKET_COUNT": "2"}
     process = subprocess.Popen(
-        [sys.executable, __file__, str(directory), str(segment_stores)],
+        [sys.executable, __file__, str(directory), str(segment_stores), str(bridge)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -77,9 +77,13 @@ def changing_stack(directory: Path, *, segment_stores: int) -> Iterator[Changing
 
 
 def main() -> None:
-    directory, stores = Path(sys.argv[1]), int(sys.argv[2])
     options = StackOptions(
-        data_dir=directory, http_port=0, grpc_port=None, segment_stores=stores, restart=True, state_file=None
+        data_dir=Path(sys.argv[1]),
+        http_port=0,
+        grpc_port=0 if sys.argv[3] == str(True) else None,
+        segment_stores=int(sys.argv[2]),
+        restart=True,
+        state_file=None,
     )
     stack = LocalStack(options, lambda line: print(line, flush=True))
     stack.start()
