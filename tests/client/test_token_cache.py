@@ -100,7 +100,7 @@ async def test_truncation_asks_for_a_token_that_manages() -> None:
     assert api.requests[2:] == [("POST", "/v1/scopes/s/reader-groups/g/delegation-token")]
 
 
-async def test_tokens_are_renewed_while_they_are_used() -> None:
+async def test_a5_a_life_takes_one_request_while_it_is_used() -> None:
     api = _Api()
     tokens = _tokens(api)
     await tokens.attached(_reading())
