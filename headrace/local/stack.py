@@ -125,6 +125,7 @@ AWS_STOP_TIMEOUT_S = 5.0
 WORK_STOP_TIMEOUT_S = 10.0
 HEALTH_TIMEOUT_S = 10.0
 COPIES_PATIENCE_S = 120.0
+"""The patience with logs that lack copies while stores are replaced. A store that was away catches up in seconds."""
 COPIES_POLL_S = 0.5
 NO_AWS_PATIENCE_S = 1.0
 """The patience with stores if the AWS emulator has ended: they cannot write, so more time could save no data."""
@@ -257,7 +258,7 @@ class LocalStack:
         containers = {"HEADRACE_S3_CONTAINERS": str(self.world.s3_containers)}
         audit = {audit_log.FILE: str(self._audit_file)}
         external = {"HEADRACE_EXTERNAL_DOMAIN": EXTERNAL_DOMAIN if self._tls is TlsMode.REQUIRED else ""}
-        # Only the stores have certificates: see `_start_stores`.
+        # Only the stores have certificates: see `_store_environment`.
         return self.resources.environment() | containers | self._tokens.environment | TLS_OFF | audit | external
 
     @property
@@ -352,7 +353,7 @@ class LocalStack:
         wiring.forget_services()
 
     def _await_copies(self) -> None:
-        """Wait as long as a deployment between two zones does for this; each store counts as a zone here."""
+        """Wait until each log has its copies, as a deployment does between two zones. Each store is a zone here."""
         count = self.world.segment_stores
         deadline_s = self._clock.monotonic_s() + COPIES_PATIENCE_S
         while count >= COPIES and (missing := self._missing_copies(count)):
