@@ -54,7 +54,8 @@ def test_a11_security_off_changes_these_properties(default_assembly: Assembly, a
 def _differences(secure: Resource, plain: Resource) -> Iterator[str]:
     """Variables, the secret in statements of a policy, and the names of other properties, that differ."""
     for name in secure.properties.keys() | plain.properties.keys():
-        mine, others = secure.properties.get(name), plain.properties.get(name)
+        mine: Any = secure.properties.get(name)
+        others: Any = plain.properties.get(name)
         if mine == others:
             continue
         match secure.type, name:
