@@ -85,7 +85,8 @@ def add_stacks(app: cdk.App, settings: Settings) -> None:
         spark.add_stack_dependency(network)
         spark.add_stack_dependency(api)
     dashboard = DashboardStack(app, "HeadraceDashboard", settings)
-    dashboard.add_stack_dependency(api)
+    for watched in (api, processors, stores):  # saved queries name their log groups
+        dashboard.add_stack_dependency(watched)
     if settings.kms_key is not None:
         _encrypt_all(app, settings)
     cdk.Tags.of(app).add(APPLICATION_TAG, APPLICATION)

@@ -304,6 +304,20 @@ def add_application_auto_scaling(emulator: Emulator) -> None:
         emulator.add_type(f"AWS::ApplicationAutoScaling::{type_}", *handlers)
 
 
+def add_saved_queries(emulator: Emulator) -> None:
+    """CloudWatch Logs in MiniStack saves no queries. Their log groups must exist, as for AWS."""
+    noted: dict[str, Any] = {}
+    groups = emulator.part("services.cloudwatch_logs", "_log_groups")
+
+    def query(_physical: str, props: Mapping[str, Any]) -> dict[str, Any]:
+        missing = [name for name in props["LogGroupNames"] if name not in groups]
+        if missing:
+            raise ValueError(f"ResourceNotFoundException: {', '.join(missing)}")
+        return dict(props)
+
+    emulator.add_type("AWS::Logs::QueryDefinition", *_note_down(lambda: noted, "query", query))
+
+
 def tell_zone_ids_of_subnets(emulator: Emulator) -> None:
     """MiniStack's `GetAtt Subnet.AvailabilityZoneId` fails, though EC2 knows the id."""
     ec2 = emulator.module("services.ec2")
@@ -504,6 +518,7 @@ PATCHES: Final[tuple[Callable[[Emulator], None], ...]] = (
     add_elastic_addresses,
     add_rules_of_security_groups,
     add_application_auto_scaling,
+    add_saved_queries,
     tell_zone_ids_of_subnets,
     accept_alarms_on_metric_math,
     rotate_secrets_at_once,

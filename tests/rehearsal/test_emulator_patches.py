@@ -185,6 +185,17 @@ def test_scaling_of_services_is_noted_down():
     policy["delete"](physical, {})
 
 
+def test_saved_queries_need_their_log_groups():
+    emulator = with_types()
+    emulator.modules["services.cloudwatch_logs"] = SimpleNamespace(_log_groups={"/audit": {}})
+    patches.add_saved_queries(emulator)
+    query = handlers_of(emulator, "AWS::Logs::QueryDefinition")
+    physical, _attributes = query["create"]("Query", {"LogGroupNames": ["/audit"]}, "Stack")
+    query["delete"](physical, {})
+    with pytest.raises(ValueError, match="ResourceNotFoundException: /stores"):
+        query["create"]("Query", {"LogGroupNames": ["/audit", "/stores"]}, "Stack")
+
+
 def test_subnets_tell_the_id_of_their_zone():
     emulator = with_types(AWS__EC2__Subnet={"create": lambda *_: ("subnet-1", {"SubnetId": "subnet-1"})})
     emulator.modules["services.ec2"] = SimpleNamespace(_subnets={"subnet-1": {"AvailabilityZoneId": "use1-az1"}})
