@@ -12,8 +12,10 @@ from headrace.cli.exit_codes import ExitCode
 from headrace.cli.outcome import Outcome, Section
 from headrace.cli.own_stream import own_stream
 from headrace.cli.session import Session
+from headrace.model.errors import HeadraceError
 
 if TYPE_CHECKING:
+    from headrace.doctor.account import Account
     from headrace.doctor.findings import Finding
     from headrace.ports.clock import Clock
 
@@ -46,11 +48,13 @@ def doctor(
     from headrace.doctor.findings import Verdict, in_order, worst
 
     clock = SystemClock()
+    # Made before the first request: without a region nothing of it can be asked.
+    account = _account() if (session.shared.auth == "aws-iam" if aws is None else aws) else None
     findings = examine_deployment(session.client, session.shared.controller_url, clock)
     if deep:
         findings += _data_path(session, clock)
-    if session.shared.auth == "aws-iam" if aws is None else aws:
-        findings += _account(clock)
+    if account is not None:
+        findings += _account_findings(account, clock)
     findings = in_order(findings)
     verdict = worst(findings)
     is_bad = verdict is Verdict.FAILURE or (strict and verdict is Verdict.WARNING)
@@ -58,20 +62,28 @@ def doctor(
 
 
 def _data_path(session: Session, clock: Clock) -> list[Finding]:
-    from headrace.doctor.data_path import SCOPE, data_path_findings, segments_for
+    from headrace.doctor.data_path import SCOPE, data_path_findings, findings_without_stream, segments_for
 
-    containers = session.client.admin.cluster.get().container_count
-    with own_stream(session, SCOPE, "check", segments_for(containers), must_be_deleted=False) as stream:
-        return data_path_findings(session.client, *stream, containers, clock)
+    try:
+        containers = session.client.admin.cluster.get().container_count
+        with own_stream(session, SCOPE, "check", segments_for(containers), must_be_deleted=False) as stream:
+            return data_path_findings(session.client, *stream, containers, clock)
+    except HeadraceError as error:  # the findings of the other checks say why
+        return findings_without_stream(error)
 
 
-def _account(clock: Clock) -> list[Finding]:
+def _account() -> Account:
+    from headrace.doctor.account import BotocoreAccount
+
+    return BotocoreAccount()
+
+
+def _account_findings(account: Account, clock: Clock) -> list[Finding]:
     from datetime import UTC, datetime
 
-    from headrace.doctor.account import BotocoreAccount
     from headrace.doctor.account_checks import account_findings
 
-    return account_findings(BotocoreAccount(), datetime.fromtimestamp(clock.now_ms() / 1000, UTC))
+    return account_findings(account, datetime.fromtimestamp(clock.now_ms() / 1000, UTC))
 
 
 def _outcome(findings: list[Finding], verdict: str, code: ExitCode) -> Outcome:

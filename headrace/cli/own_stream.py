@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from headrace.cli.parameters import ScopedName
 from headrace.cli.session import Session
-from headrace.model.errors import AlreadyExistsError, HeadraceError, IllegalStateError
+from headrace.model.errors import AlreadyExistsError, HeadraceError
 
 
 @contextmanager
@@ -50,10 +50,9 @@ def _remove(session: Session, stream: ScopedName, *, with_scope: bool, may_raise
             admin.delete_stream(*stream)
         if with_scope:
             admin.delete_scope(stream.scope)
-    except IllegalStateError as error:
-        if error.specific_code != "scope_not_empty":
-            raise
     except HeadraceError as error:
+        if error.specific_code == "scope_not_empty":
+            return  # another run has a stream there
         session.complain(f"{stream} was not deleted: {error.message}")
         if may_raise:
             raise

@@ -56,15 +56,22 @@ class BotocoreAccount:
         """Without `region`, that of the environment is used (AWS_REGION), then that of the profile.
 
         Raises:
-            InvalidRequestError: botocore is not installed, or no region is configured.
+            InvalidRequestError: botocore is not installed, no region is configured, or the configuration of AWS is
+                not valid.
         """
         try:
             from botocore.config import Config
+            from botocore.exceptions import BotoCoreError
             from botocore.session import Session
         except ImportError as error:
             raise InvalidRequestError("to examine the AWS account, install headrace[aws-auth]") from error
         self._session = Session()
-        found = region or os.environ.get("AWS_REGION") or self._session.get_config_variable("region")
+        try:
+            # Reads the file and the profile, too, which a client needs for its credentials.
+            configured = self._session.get_config_variable("region")
+        except BotoCoreError as error:
+            raise InvalidRequestError(f"the configuration of AWS is not valid: {error}") from error
+        found = region or os.environ.get("AWS_REGION") or configured
         if not found:
             raise InvalidRequestError("no AWS region is configured: set AWS_REGION")
         self._region = str(found)
@@ -105,5 +112,5 @@ class BotocoreAccount:
             if code in _NOT_THERE:
                 raise NotThereError(code) from error
             raise CannotLookError(f"{service} answered {code}") from error
-        except BotoCoreError as error:
+        except (BotoCoreError, ValueError) as error:  # ValueError: an endpoint of the configuration is no URL
             raise CannotLookError(f"{service} was not asked: {error}") from error

@@ -185,8 +185,11 @@ def _token_keys(account: Account, now: datetime) -> Finding:
         return skipped("token-keys", "the deployment has no keys of delegation tokens")
     if not secret.get("RotationEnabled"):
         return failure("token-keys", "rotation is off")
-    every = timedelta(days=secret["RotationRules"]["AutomaticallyAfterDays"])
     rotated = secret.get("LastRotatedDate")
+    days = secret.get("RotationRules", {}).get("AutomaticallyAfterDays")
+    if days is None:  # an operator has given the rotation a schedule of its own
+        return skipped("token-keys", f"rotated last at {rotated}, due by a schedule that is not that of the template")
+    every = timedelta(days=days)
     if rotated is None or now - rotated > ROTATIONS_MISSED_MAX * every:
         return failure("token-keys", f"rotated last at {rotated}, due every {every.days} days")
     return well("token-keys", f"rotated at {rotated}")

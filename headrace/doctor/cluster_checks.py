@@ -13,6 +13,7 @@ from headrace.doctor.findings import Finding, failure, listed, skipped, warning,
 from headrace.model.cluster import ContainerStanding, StoreState
 from headrace.model.container_logs import COPIES, LEDGERS_REPORTED_FROM
 from headrace.model.dead_letters import DeadLetterStatus
+from headrace.model.replica_placement import zone_of
 
 SKEW_MS_MAX: Final = 60_000
 LATE_TICK_MS: Final = 180_000
@@ -21,17 +22,21 @@ LATE_TICK_MS: Final = 180_000
 SPREAD_MAX: Final = 1.0
 """How many containers more or fewer than its share a store may have: shares are no whole numbers."""
 
+_MOVING: Final = (ContainerStanding.MOVING, ContainerStanding.FREE)
+"""A store is about to open these. One that shuts down leaves its containers free."""
+
 _OPEN_LETTERS: Final = (DeadLetterStatus.STUCK, DeadLetterStatus.UNDONE, DeadLetterStatus.UNPROCESSED)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What the controller answered. `letters` may be the first page of more."""
+    """What the controller answered. `letters` are the oldest; with `has_more_letters` there are others."""
 
     cluster: ClusterView
     containers: ContainerMapView
     logs: ContainerLogsView
     letters: Sequence[DeadLetterView]
+    has_more_letters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class AnswerFacts:
 def cluster_findings(facts: ClusterFacts, now_ms: int) -> list[Finding]:
     """`now_ms` is the time of the controller."""
     return [
-        _dead_letters(facts.letters),
+        _dead_letters(facts.letters, has_more=facts.has_more_letters),
         _ticks(facts.cluster, now_ms),
         _stores(facts.cluster, now_ms),
         _zones(facts.cluster, facts.logs),
@@ -86,15 +91,18 @@ def _signatures(facts: AnswerFacts) -> Finding:
     return failure("signatures", f"a request without a signature got status {facts.status}")
 
 
-def _dead_letters(letters: Sequence[DeadLetterView]) -> Finding:
+def _dead_letters(letters: Sequence[DeadLetterView], *, has_more: bool) -> Finding:
     counts = Counter(letter.status for letter in letters)
     waiting = [letter for letter in letters if letter.status in _OPEN_LETTERS]
+    if not waiting and has_more:
+        return warning("dead-letters", f"none of the oldest {len(letters)} waits, and the others were not looked at")
     if not waiting:
         return well("dead-letters", "no letter waits for an operator")
     counted = ", ".join(f"{counts[status]} {status}" for status in _OPEN_LETTERS if counts[status])
     names = listed([f"{letter.subject or letter.queue} ({letter.cause.code})" for letter in waiting])
     verdict = failure if counts[DeadLetterStatus.STUCK] else warning
-    return verdict("dead-letters", f"{counted}: {names}")
+    others = f"; more than {len(letters)} letters, others were not looked at" if has_more else ""
+    return verdict("dead-letters", f"{counted}: {names}{others}")
 
 
 def _ticks(cluster: ClusterView, now_ms: int) -> Finding:
@@ -134,10 +142,14 @@ def _is_expired(store: StoreView, now_ms: int) -> bool:
 
 
 def _zones(cluster: ClusterView, logs: ContainerLogsView) -> Finding:
-    zones = sorted({store.zone for store in cluster.stores if store.state is StoreState.SERVING})
+    """A store that shuts down is replaced in its zone by a deployment; until then a log has a copy less."""
+    zones = sorted({zone_of(store) for store in cluster.stores if store.state is StoreState.SERVING})
+    leaving = {zone_of(store) for store in cluster.stores if store.state is StoreState.LEAVING}
     copies = max((log.copies for log in logs.logs if log.copies is not None), default=1)
     evidence = f"copies of a log: {copies}; zones with stores: {listed(zones) or 'none'}"
-    return failure("zones", evidence) if copies == COPIES and len(zones) < COPIES else well("zones", evidence)
+    if copies < COPIES or len(zones) >= COPIES:
+        return well("zones", evidence)
+    return (warning if len(leaving.union(zones)) >= COPIES else failure)("zones", evidence)
 
 
 def _containers(containers: ContainerMapView) -> Finding:
@@ -145,7 +157,7 @@ def _containers(containers: ContainerMapView) -> Finding:
     if not away:
         return well("containers", f"served: {len(containers.containers)}")
     names = listed([f"{each.container} {each.state} (map: {each.store or 'none'})" for each in away])
-    is_moving = all(each.state is ContainerStanding.MOVING for each in away)
+    is_moving = all(each.state in _MOVING and each.store is not None for each in away)
     return (warning if is_moving else failure)("containers", f"{len(away)} not served: {names}")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.api.segments import SegmentEndpoint, StartedSegment
 from headrace.doctor.findings import Finding, failure, listed, skipped, warning, well
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, UnauthorizedError
 from headrace.model.limits import EVENT_HEADER_BYTES, SEGMENTS_PER_STREAM_MAX
 from headrace.model.routing import routing_key_position
 from headrace.ports.clock import Clock
@@ -85,6 +85,15 @@ def data_path_findings(
         _certificates({name: end_s for name, end_s in ends_s.items() if end_s}, clock.now_ms() / 1000),
         _round_trip(client, scope, stream, places, unserved, container_count),
     ]
+
+
+def findings_without_stream(error: HeadraceError) -> list[Finding]:
+    """What is known if the stream could not be made or asked about: a cluster whose stores are away refuses it."""
+    if isinstance(error, UnauthorizedError):
+        reason = f"{error.message}; it needs the managed policy headrace-manage-streams"
+        return [skipped(check, reason) for check in ("connections", "certificates", "round-trip")]
+    unknown = [skipped(check, "there is no stream to try them with") for check in ("connections", "certificates")]
+    return [*unknown, failure("round-trip", f"there is no stream to try it with: {error.message}")]
 
 
 def _places(client: Headrace, scope: str, stream: str) -> tuple[dict[int, Place], list[str]]:

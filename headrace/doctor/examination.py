@@ -14,9 +14,13 @@ from headrace.model.errors import HeadraceError, IllegalStateError
 from headrace.ports.clock import Clock
 
 if TYPE_CHECKING:
+    from headrace.api.dead_letters import DeadLetterView
     from headrace.client import Headrace
 
 TIMEOUT_S: Final = 10.0
+LETTER_PAGES_MAX: Final = 10
+"""Of a thousand letters each. Their number is not limited, and those that are done stay in the list."""
+
 _UNSIGNED_PATH: Final = "/v1/scopes?limit=1"
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -33,8 +37,9 @@ def examine_deployment(
         HeadraceError: the controller does not answer, or refuses these credentials.
     """
     admin = client.admin
+    letters, has_more = _letters(client)
     facts = ClusterFacts(
-        admin.cluster.get(), admin.cluster.containers(), admin.cluster.logs(), admin.dead_letters.page().letters
+        admin.cluster.get(), admin.cluster.containers(), admin.cluster.logs(), letters, has_more_letters=has_more
     )
     answer = _answer(url, clock, transport)
     skew_ms = 0 if answer is None or answer.date_ms is None else answer.now_ms - answer.date_ms
@@ -45,6 +50,19 @@ def examine_deployment(
     else:
         found += answer_findings(answer)
     return [*found, _tokens(client), _tls(client)]
+
+
+def _letters(client: Headrace) -> tuple[list[DeadLetterView], bool]:
+    """The oldest letters, and whether there are more."""
+    letters: list[DeadLetterView] = []
+    after: str | None = None
+    for _ in range(LETTER_PAGES_MAX):
+        page = client.admin.dead_letters.page(after=after)
+        letters += page.letters
+        after = page.next_after
+        if after is None:
+            break
+    return letters, after is not None
 
 
 def _answer(url: str, clock: Clock, transport: httpx.BaseTransport | None) -> AnswerFacts | None:
@@ -61,7 +79,7 @@ def _answer(url: str, clock: Clock, transport: httpx.BaseTransport | None) -> An
 def _date_ms(response: httpx.Response) -> int | None:
     try:
         return int(parsedate_to_datetime(response.headers["date"]).timestamp() * 1000)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         return None
 
 

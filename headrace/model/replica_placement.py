@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from headrace.model.cluster import (
     REPLICA_PROTOCOL,
@@ -56,9 +56,19 @@ def replica_of(lease: StoreLease) -> ReplicaId | None:
     return ReplicaId(bytes.fromhex(lease.replica_id)) if lease.replica_id else None
 
 
-def zone_of(lease: StoreLease) -> str:
+class StoreInZone(Protocol):
+    """A store: its lease, or what the API says of it."""
+
+    @property
+    def store_id(self) -> str: ...
+
+    @property
+    def zone(self) -> str: ...
+
+
+def zone_of(store: StoreInZone) -> str:
     """The zone that no other copy of a log may be in: that of the store, or the store itself without real zones."""
-    return lease.store_id if lease.zone == LOCAL_ZONE else lease.zone
+    return store.store_id if store.zone == LOCAL_ZONE else store.zone
 
 
 def lease_of(replica: ReplicaId, leases: Iterable[StoreLease]) -> StoreLease | None:

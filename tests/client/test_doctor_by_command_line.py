@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from command_line import Run, runner
+from healthy_cluster import healthy_facts, with_letters
 from real_cluster import RealCluster, client_of, connected_to, secure_cluster, serve_functions
 
 from functions import wiring
@@ -16,10 +17,15 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.cli import session
 from headrace.cli.exit_codes import ExitCode
 from headrace.client import Headrace, ScalingPolicy
-from headrace.doctor import data_path
+from headrace.client.administration.operators_admin import DeadLetterPage
+from headrace.client.synchronous.synchronous_admin import Admin
+from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
+from headrace.doctor import data_path, examination
 from headrace.doctor.data_path import data_path_findings, segments_for
 from headrace.doctor.examination import examine_deployment
 from headrace.doctor.findings import CHECKS, Finding, Verdict
+from headrace.model.dead_letters import DeadLetterStatus
+from headrace.model.errors import HeadraceError, IllegalStateError, OutOfTimeError, UnauthorizedError
 
 CONTAINERS = 4
 URL = "https://api.test"
@@ -114,6 +120,78 @@ def test_what_an_unsigned_request_answers_is_judged(headrace: Headrace):
         findings = _by_check(examine_deployment(headrace, URL, clock, transport))
         assert findings["signatures"].verdict is verdict
         assert "61 s ahead" in findings["clock"].evidence
+
+
+def test_a_date_beyond_all_dates_says_nothing(headrace: Headrace):
+    date = {"date": f"Fri, 15 Jan {10**20} 12:00:00 GMT"}
+    transport = httpx.MockTransport(lambda _: httpx.Response(403, headers=date))
+    findings = _by_check(examine_deployment(headrace, URL, SystemClock(), transport))
+    assert findings["clock"].verdict is Verdict.SKIPPED
+
+
+def test_all_pages_of_dead_letters_are_read(headrace: Headrace, monkeypatch: pytest.MonkeyPatch):
+    """Those that are done stay, so that the newest ones are behind the first page."""
+    letters = with_letters(healthy_facts(), *[DeadLetterStatus.DONE] * 3, DeadLetterStatus.STUCK).letters
+
+    def page(_: object, *, after: str | None) -> DeadLetterPage:
+        at = 0 if after is None else int(after) + 1
+        return DeadLetterPage(letters[at : at + 1], str(at) if at + 1 < len(letters) else None)
+
+    monkeypatch.setattr(DeadLettersAdmin, "page", page)
+    transport = httpx.MockTransport(lambda _: httpx.Response(403))
+    finding = _by_check(examine_deployment(headrace, URL, SystemClock(), transport))["dead-letters"]
+    assert "1 STUCK: shop/orders-3" in finding.evidence
+    monkeypatch.setattr(examination, "LETTER_PAGES_MAX", 3)
+    finding = _by_check(examine_deployment(headrace, URL, SystemClock(), transport))["dead-letters"]
+    assert finding.evidence == "none of the oldest 3 waits, and the others were not looked at"
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (OutOfTimeError("it is CREATING"), "failure"),
+        (IllegalStateError("it is not sealed"), "failure"),
+        (UnauthorizedError("it may not be made"), "skipped"),
+    ],
+)
+def test_other_findings_stay_without_a_stream(
+    error: HeadraceError, verdict: str, run: Run, headrace: Headrace, monkeypatch: pytest.MonkeyPatch
+):
+    """No stream can be made while stores are away: that is when the other findings are needed."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Admin, "create_stream", refuse)
+    ran = run("--deep", "--json")
+    found = {finding["check"]: finding for finding in ran.document["findings"]}
+    assert found["stores"]["verdict"] == "failure"
+    assert found["round-trip"]["verdict"] == verdict
+    assert error.message in found["round-trip"]["evidence"]
+    assert headrace.admin.list_scopes() == ["shop"]
+
+
+def test_a_stream_that_stays_is_named(run: Run, headrace: Headrace, monkeypatch: pytest.MonkeyPatch):
+    """And the findings are shown."""
+
+    def refuse(*_: object) -> None:
+        raise IllegalStateError("it may not be deleted now")
+
+    monkeypatch.setattr(Admin, "delete_stream", refuse)
+    ran = run("--deep")
+    (stream,) = headrace.admin.list_streams("headrace-checks")
+    assert f"headrace-checks/{stream.stream} was not deleted: it may not be deleted now" in ran.err
+    assert "round-trip" in ran.out
+
+
+def test_a_missing_region_is_said_at_once(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(session, "open_client", lambda *_: pytest.fail("a request would be sent"))
+    ran = run("--aws")
+    assert (ran.code, ran.out) == (ExitCode.REFUSED, "")
+    assert "AWS_REGION" in ran.err
 
 
 def test_a_deep_examination_leaves_nothing(run: Run, headrace: Headrace):

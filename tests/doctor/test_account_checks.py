@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -249,6 +250,12 @@ FAULTS: dict[str, tuple[Change, str, Verdict, str]] = {
         Verdict.FAILURE,
         "off",
     ),
+    "a rotation with a schedule of its own": (
+        _in("secretsmanager", "describe_secret", RotationRules={"ScheduleExpression": "rate(10 days)"}),
+        "token-keys",
+        Verdict.SKIPPED,
+        "not that of the template",
+    ),
     "a deployment without tokens": (
         lambda answers: answers.update({("secretsmanager", "describe_secret"): "ResourceNotFoundException"}),
         "token-keys",
@@ -285,6 +292,27 @@ def test_an_account_that_cannot_be_reached_is_skipped(monkeypatch: pytest.Monkey
     findings = account_findings(BotocoreAccount("eu-west-1"), NOW)
     assert {finding.verdict for finding in findings} == {Verdict.SKIPPED}
     assert all("was not asked" in finding.evidence for finding in findings)
+
+
+def test_an_endpoint_that_is_no_url_is_skipped(monkeypatch: pytest.MonkeyPatch):
+    _set_credentials(monkeypatch)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "not a URL")
+    findings = account_findings(BotocoreAccount("eu-west-1"), NOW)
+    assert {finding.verdict for finding in findings} == {Verdict.SKIPPED}
+
+
+@pytest.mark.parametrize("region", ["", "eu-west-1"])
+def test_a_configuration_of_aws_must_be_valid(region: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("AWS_REGION", region)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.setenv("AWS_PROFILE", "nowhere")
+    with pytest.raises(InvalidRequestError, match="nowhere"):
+        BotocoreAccount()
+    broken = tmp_path / "config"
+    broken.write_text("no file of AWS")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(broken))
+    with pytest.raises(InvalidRequestError, match="config"):
+        BotocoreAccount()
 
 
 def test_a_region_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Any):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from healthy_cluster import CONTAINERS, NOW_MS, with_container, with_letters, with_log, with_store
@@ -20,6 +21,7 @@ from headrace.doctor.findings import CHECKS, NAMES_SHOWN, Finding, Verdict, in_o
 from headrace.model.cluster import ContainerStanding, StoreState
 from headrace.model.container_logs import LEDGERS_REPORTED_FROM
 from headrace.model.dead_letters import DeadLetterStatus
+from headrace.model.replica_placement import LOCAL_ZONE
 
 Change = Callable[[ClusterFacts], ClusterFacts]
 
@@ -51,8 +53,15 @@ FAULTS: dict[str, tuple[Change, dict[str, Verdict], str]] = {
     ),
     "a store that shuts down": (
         lambda facts: with_store(facts, 2, state=StoreState.LEAVING, containers=()),
-        {"stores": Verdict.WARNING, "zones": Verdict.FAILURE},
+        {"stores": Verdict.WARNING, "zones": Verdict.WARNING},
         "store-2",
+    ),
+    "two zones, with a store that shuts down": (
+        lambda facts: with_store(
+            with_store(facts, 2, state=StoreState.LEAVING, zone="a", containers=()), 0, capacity=200
+        ),
+        {"stores": Verdict.WARNING, "zones": Verdict.FAILURE},
+        "zones with stores: a, b",
     ),
     "ticks that have stopped": (
         _without_lease,
@@ -69,6 +78,16 @@ FAULTS: dict[str, tuple[Change, dict[str, Verdict], str]] = {
         lambda facts: with_container(facts, 4, state=ContainerStanding.MOVING),
         {"containers": Verdict.WARNING},
         "4 MOVING",
+    ),
+    "a container that its store has left": (
+        lambda facts: with_container(facts, 4, state=ContainerStanding.FREE),
+        {"containers": Verdict.WARNING},
+        "4 FREE",
+    ),
+    "a container that no store will open": (
+        lambda facts: with_container(facts, 4, state=ContainerStanding.FREE, store=None),
+        {"containers": Verdict.FAILURE},
+        "4 FREE (map: none)",
     ),
     "an uneven map": (
         lambda facts: with_store(with_store(facts, 0, containers=tuple(range(6))), 1, containers=()),
@@ -113,6 +132,29 @@ def test_a15_each_fault_is_named_by_its_check(fault: str, facts: ClusterFacts):
 
 def test_letters_that_are_done_need_no_operator(facts: ClusterFacts):
     assert _unwell(with_letters(facts, DeadLetterStatus.DONE, DeadLetterStatus.REPLAYED)) == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "evidence"),
+    [
+        (DeadLetterStatus.DONE, Verdict.WARNING, "none of the oldest 1 waits"),
+        (DeadLetterStatus.STUCK, Verdict.FAILURE, "more than 1 letters"),
+    ],
+)
+def test_letters_that_were_not_read_are_named(
+    status: DeadLetterStatus, verdict: Verdict, evidence: str, facts: ClusterFacts
+):
+    finding = _unwell(replace(with_letters(facts, status), has_more_letters=True))["dead-letters"]
+    assert finding.verdict is verdict
+    assert evidence in finding.evidence
+
+
+def test_stores_without_zones_count_as_zones(facts: ClusterFacts):
+    """As copies are placed on a laptop."""
+    changed = facts
+    for number in range(3):
+        changed = with_store(changed, number, zone=LOCAL_ZONE)
+    assert _unwell(changed) == {}
 
 
 def test_a_lease_that_ends_now_is_no_fault(facts: ClusterFacts):
