@@ -10,11 +10,15 @@ import json
 import logging
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any, Final, Literal, cast
 
 from headrace.model.errors import InvalidRequestError
+
+_log = logging.getLogger("headrace.process")
 
 LEVEL_VARIABLE: Final = "HEADRACE_LOG_LEVEL"
 FORMAT_VARIABLE: Final = "HEADRACE_LOG_FORMAT"
@@ -43,10 +47,27 @@ def log_format(environment: Mapping[str, str]) -> LogFormat:
 
 
 def begin_log(level: str, form: LogFormat, store: str | None = None) -> None:
-    """Write the log of this process to standard error. `store` is named in each line."""
+    """Write the log of this process to standard error. `store` is named in each line.
+
+    Errors that end the process or a thread, and warnings of Python, are lines of it, too.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(store) if form == "json" else logging.Formatter(_text_format(store)))
     logging.basicConfig(level=level, handlers=[handler])
+    logging.captureWarnings(True)
+    sys.excepthook = _note_end
+    threading.excepthook = _note_end_of_thread
+
+
+def _note_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    _log.critical("event=unexpected_error thread=%r", threading.current_thread().name, exc_info=(kind, error, trace))
+
+
+def _note_end_of_thread(ended: threading.ExceptHookArgs) -> None:
+    if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
+        thread = "" if ended.thread is None else ended.thread.name
+        trace = (ended.exc_type, ended.exc_value, ended.exc_traceback)
+        _log.critical("event=unexpected_error thread=%r", thread, exc_info=trace)
 
 
 def _text_format(store: str | None) -> str:

@@ -82,6 +82,25 @@ def test_other_settings_are_refused(read: Any, name: str):
     assert read({}) in ("INFO", "text")
 
 
+def test_all_that_a_process_says_is_json():
+    """Of an error that no code expects, each line of the trace would be a line of the log."""
+    program = (
+        "import threading, warnings\nfrom headrace.adapters.log_lines import begin_log\n"
+        "begin_log('INFO', 'json')\nwarnings.warn('old')\n"
+        "thread = threading.Thread(target=lambda: 1 / 0, name='worker')\nthread.start()\nthread.join()\n"
+        "quiet = threading.Thread(target=lambda: exit(3))\nquiet.start()\nquiet.join()\n"
+        "raise ValueError('broken')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    warned, thread, end = (json.loads(line) for line in done.stderr.splitlines())
+    assert "old" in warned["message"]
+    assert (thread["event"], thread["details"]) == ("unexpected_error", {"thread": "worker"})
+    assert "ZeroDivisionError" in thread["trace"]
+    assert (end["level"], end["details"]) == ("CRITICAL", {"thread": "MainThread"})
+    assert "ValueError: broken" in end["trace"]
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_process_writes_the_form_that_it_was_told(form: str):
     program = (
