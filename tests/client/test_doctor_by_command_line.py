@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 
 import httpx
 import pytest
 from command_line import Run, runner
+from healthy_cluster import NOW_MS as HEALTHY_MS
 from healthy_cluster import healthy_facts, with_letters
 from real_cluster import RealCluster, client_of, connected_to, secure_cluster, serve_functions
 
 from functions import wiring
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.system_clock import SystemClock
+from headrace.api.segments import SegmentEndpoint
 from headrace.cli import session
 from headrace.cli.exit_codes import ExitCode
 from headrace.client import Headrace, ScalingPolicy
 from headrace.client.administration.operators_admin import DeadLetterPage
 from headrace.client.synchronous.synchronous_admin import Admin
+from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
 from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
 from headrace.doctor import data_path, examination
 from headrace.doctor.data_path import data_path_findings, segments_for
 from headrace.doctor.examination import examine_deployment
 from headrace.doctor.findings import CHECKS, Finding, Verdict
 from headrace.model.dead_letters import DeadLetterStatus
-from headrace.model.errors import HeadraceError, IllegalStateError, OutOfTimeError, UnauthorizedError
+from headrace.model.errors import HeadraceError, IllegalStateError, OutOfTimeError, UnauthorizedError, UnavailableError
 
 CONTAINERS = 4
 URL = "https://api.test"
@@ -120,6 +125,41 @@ def test_what_an_unsigned_request_answers_is_judged(headrace: Headrace):
         findings = _by_check(examine_deployment(headrace, URL, clock, transport))
         assert findings["signatures"].verdict is verdict
         assert "61 s ahead" in findings["clock"].evidence
+
+
+def test_leases_are_judged_by_the_controllers_time(headrace: Headrace, monkeypatch: pytest.MonkeyPatch):
+    """The clock of this machine is an hour ahead, and all leases last."""
+    monkeypatch.setattr(ClusterAdmin, "get", lambda _: healthy_facts().cluster)
+    date = {"date": format_datetime(datetime.fromtimestamp(HEALTHY_MS / 1000, UTC), usegmt=True)}
+    transport = httpx.MockTransport(lambda _: httpx.Response(403, headers=date))
+    findings = _by_check(examine_deployment(headrace, URL, ManualClock(HEALTHY_MS + 3_600_000), transport))
+    assert findings["clock"].verdict is Verdict.FAILURE
+    assert (findings["stores"].verdict, findings["ticks"].verdict) == (Verdict.WELL, Verdict.WELL)
+
+
+def test_an_event_that_does_not_come_back_is_named(headrace: Headrace):
+    """Another event is where it was written."""
+    headrace.admin.create_stream("shop", "path", scaling=ScalingPolicy.fixed(segments_for(CONTAINERS)))
+    with headrace.writer("shop", "path") as writer:
+        for number in range(1_000):
+            writer.write(b"x", f"other-{number}")
+    finding = _by_check(data_path_findings(headrace, "shop", "path", CONTAINERS, SystemClock()))["round-trip"]
+    assert finding.verdict is Verdict.FAILURE
+    assert finding.evidence.startswith("4 of 4 containers: 0 (1 events came back)")
+
+
+def test_a_segment_without_a_store_is_named(headrace: Headrace, monkeypatch: pytest.MonkeyPatch):
+    """The containers of the other segments are well."""
+    endpoint = Admin.endpoint
+
+    def without_some(admin: Admin, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
+        if segment_id % 2:
+            raise UnavailableError("its container moves")
+        return endpoint(admin, scope, stream, segment_id)
+
+    monkeypatch.setattr(Admin, "endpoint", without_some)
+    finding = _examined(headrace, SystemClock())["round-trip"]
+    assert (finding.verdict, finding.evidence) == (Verdict.FAILURE, "segments without a store: its container moves")
 
 
 def test_a_date_beyond_all_dates_says_nothing(headrace: Headrace):
