@@ -112,5 +112,5 @@ class BotocoreAccount:
             if code in _NOT_THERE:
                 raise NotThereError(code) from error
             raise CannotLookError(f"{service} answered {code}") from error
-        except (BotoCoreError, ValueError) as error:  # ValueError: an endpoint of the configuration is no URL
+        except (BotoCoreError, ValueError) as error:  # ValueError: a configured endpoint is not a URL
             raise CannotLookError(f"{service} was not asked: {error}") from error

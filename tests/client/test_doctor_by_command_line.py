@@ -171,7 +171,7 @@ def test_a_date_beyond_all_dates_says_nothing(headrace: Headrace):
 
 def test_all_pages_of_dead_letters_are_read(headrace: Headrace, monkeypatch: pytest.MonkeyPatch):
     """Those that are done stay, so that the newest ones are behind the first page."""
-    letters = with_letters(healthy_facts(), *[DeadLetterStatus.DONE] * 3, DeadLetterStatus.STUCK).letters
+    letters = tuple(with_letters(healthy_facts(), *[DeadLetterStatus.DONE] * 3, DeadLetterStatus.STUCK).letters)
 
     def page(_: object, *, after: str | None) -> DeadLetterPage:
         at = 0 if after is None else int(after) + 1

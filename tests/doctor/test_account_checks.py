@@ -294,7 +294,7 @@ def test_an_account_that_cannot_be_reached_is_skipped(monkeypatch: pytest.Monkey
     assert all("was not asked" in finding.evidence for finding in findings)
 
 
-def test_an_endpoint_that_is_no_url_is_skipped(monkeypatch: pytest.MonkeyPatch):
+def test_an_endpoint_must_be_a_url(monkeypatch: pytest.MonkeyPatch):
     _set_credentials(monkeypatch)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "not a URL")
     findings = account_findings(BotocoreAccount("eu-west-1"), NOW)
