@@ -313,7 +313,7 @@ class LocalStack:
 
     def _store_environment(self, index: int) -> dict[str, str]:
         """All variables of a store."""
-        environment = {**os.environ, **self._replica_settings}
+        environment = {**os.environ, **self._environment(), **self._replica_settings}
         if self._certificates is not None and self._tls.accepts_tls:
             environment |= self._certificates.environment(index, self._tls)
         if self._external is not None and self._tls is TlsMode.REQUIRED:
@@ -323,21 +323,26 @@ class LocalStack:
     def change_security(self, tls: TlsMode, *, tokens: bool) -> None:
         """Change what the stores demand while clients go on, in the order of a deployment.
 
-        Keys, certificates and functions come first, then one store after the other, then the bridge. A store gets
-        another port. The next one is not stopped before each log has its copies again.
+        Keys, certificates and functions come first, then one store after the other, then the bridge. If tokens are
+        turned off, functions come after the stores: a store that still demands tokens refuses clients without one.
+        A store gets another port. The next one is not stopped before each log has its copies again.
 
         Raises:
             LocalStackError: a part does not start again, or the copies are not there in time.
         """
         was_outside = self._external is not None
+        functions_come_last = self._tokens.directory is not None and not tokens
         self._tls = tls
         self._tokens = local_tokens(self.world.directory.parent, self._clock, wanted=tokens)
         self._prepare_tls()
-        self._renew_functions()
+        if not functions_come_last:
+            self._renew_functions()
         for index in range(self.world.segment_stores):
             self._await_copies()
             self.stores.replace(index, self._store_environment(index))
         self._await_copies()
+        if functions_come_last:
+            self._renew_functions()
         if self._external is not None and not was_outside:
             self._external.start()
         if self._bridge is not None:

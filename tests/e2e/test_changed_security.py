@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import product
 from pathlib import Path
 
 import pytest
 from changing_stack import changing_stack
 
-from headrace.client import GroupStream, Headrace, ReaderGroupConfiguration, ScalingPolicy, connect
+from headrace.client import GroupStream, Headrace, HeadraceError, ReaderGroupConfiguration, ScalingPolicy, connect
 from headrace.model.tls_modes import TlsMode
 
 PER_STEP = 40
@@ -70,3 +71,39 @@ def test_a1_each_combination_of_modes_serves_a_client(tmp_path: Path) -> None:
     logs = "".join(path.read_text() for path in (tmp_path / "data").rglob("*.log"))
     # A token is a JSON Web Token: its head begins with `{"` in base64.
     assert [word for word in ("eyJ", "PRIVATE KEY") if word in logs] == []
+
+
+def write_as_new_client(url: str) -> bool:
+    """Returns whether the stores demand tokens of it."""
+    with connect(url) as client, client.writer("shop", "all") as writer:
+        writer.write_batch([b"event"] * 8, [str(number) for number in range(8)])
+        writer.flush(60)
+        return client.admin.delegation_tokens.demanded
+
+
+@pytest.mark.nightly
+def test_tokens_go_off_without_refusing_a_new_client(tmp_path: Path) -> None:
+    """A new client asks the controller for a token if a store demands one, and stores of both kinds run meanwhile."""
+    with changing_stack(tmp_path / "data", segment_stores=3) as stack, connect(stack.url) as headrace:
+        headrace.admin.create_scope("shop")
+        headrace.admin.create_stream("shop", "all", scaling=ScalingPolicy.fixed(4))
+        stack.change(TlsMode.OFF, tokens=True)
+        assert write_as_new_client(stack.url)
+        changed, failures = threading.Event(), list[Exception]()
+
+        def write_until_changed() -> None:
+            try:
+                while not changed.is_set():
+                    write_as_new_client(stack.url)
+            except HeadraceError as error:
+                failures.append(error)
+
+        clients = threading.Thread(target=write_until_changed)
+        clients.start()
+        try:
+            stack.change(TlsMode.OFF, tokens=False)
+        finally:
+            changed.set()
+            clients.join()
+        assert failures == []
+        assert not write_as_new_client(stack.url)
