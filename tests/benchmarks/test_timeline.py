@@ -62,6 +62,15 @@ def test_stations_out_of_order_are_refused() -> None:
         joined([client], [store | {"written": store["writing"] - 1}])
 
 
+def test_a_block_was_sent_when_the_store_had_it() -> None:
+    """The client looks at the clock after its call that sends, so the store may have the block before that."""
+    client, store = _records(_block(10))
+    (found,) = joined([client | {"sent": client["sent"] + 1_500_000}], [store])
+    assert found.at("sent") == found.at("accepted") == store["accepted"]
+    with pytest.raises(ValueError, match="block 10 passed its stations in another order"):
+        joined([client], [store | {"accepted": client["taken"] - 1}])
+
+
 def test_both_ends_of_a_run_are_left_out() -> None:
     blocks = [_block(number) for number in range(20)]
     assert [block.number for block in steady(blocks)] == list(range(2, 18))
@@ -132,4 +141,5 @@ def test_real_processes_note_every_station(tmp_path: Path) -> None:
     assert sum(block.size_bytes for block in run.blocks) <= written_bytes
     assert [block.number for block in run.blocks] == sorted({block.number for block in run.blocks})
     assert blocks_in_flight(run.blocks) >= 1
+    assert [figures.stage.name for figures in stage_figures(run.blocks) if figures.median_ms <= 0] == []
     assert run.title.startswith("Events of 10 KiB: ")
