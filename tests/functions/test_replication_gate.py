@@ -19,7 +19,7 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import ClusterRecords, write_lease
 from headrace.metadata.container_log import NO_VERSION, write_container_log
-from headrace.model.cluster import ReplicationStatus, StoreLease, leaving, registered, renewed
+from headrace.model.cluster import ReplicationStatus, StoreLease, leaving, left, registered, renewed
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.model.errors import InvalidRequestError, UnavailableError
 from headrace.ports.metadata_store import Key, Record
@@ -268,8 +268,14 @@ def test_only_required_to_off_skips_a_step(world: World, before: str | None, aft
     assert world.pauses == 0
 
 
-def test_a_step_is_free_while_no_store_runs(world: World):
-    world.clock.advance(3_600_000)
+@pytest.mark.parametrize("has_left", [False, True])
+def test_a_step_is_free_while_no_store_runs(world: World, *, has_left: bool):
+    """A store that stopped has said so. Another one's lease ends."""
+    if has_left:
+        for number in range(len(REPLICAS)):
+            world.lease(number, lambda lease: left(lease, world.clock.now_ms()))
+    else:
+        world.clock.advance(3_600_000)
     assert handler(_step("required", "off"), LONG) == {"outcome": "passed"}
 
 
