@@ -56,6 +56,7 @@ def measure(load: AppendLoad, warm_up_events: int, directory: Path) -> Run:
 
     Raises:
         subprocess.CalledProcessError: a process failed.
+        subprocess.TimeoutExpired: the store did not end with its input, and was killed.
         ValueError: no block passed all stations, or not in order.
     """
     store_command = [sys.executable, "-m", "benchmarks.timed_store", str(directory)]
@@ -67,13 +68,22 @@ def measure(load: AppendLoad, warm_up_events: int, directory: Path) -> Run:
         try:
             of_client = subprocess.run([*client, *counts], stdout=subprocess.PIPE, text=True, check=True).stdout
         finally:
-            said, _ = store.communicate("", STOP_TIMEOUT_S)
+            said = _stopped(store)
     if store.returncode:
         raise subprocess.CalledProcessError(store.returncode, store_command)
     blocks = joined(json.loads(of_client), json.loads(said.splitlines()[-1]))
     if not blocks:
         raise ValueError("no block passed all stations")
     return Run(load, steady(blocks))
+
+
+def _stopped(store: subprocess.Popen[str]) -> str:
+    """End the store's input, and return what it says until its end."""
+    try:
+        return store.communicate("", STOP_TIMEOUT_S)[0]
+    except subprocess.TimeoutExpired:
+        store.kill()
+        raise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

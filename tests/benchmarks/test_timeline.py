@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -143,3 +146,23 @@ def test_real_processes_note_every_station(tmp_path: Path) -> None:
     assert blocks_in_flight(run.blocks) >= 1
     assert [figures.stage.name for figures in stage_figures(run.blocks) if figures.median_ms <= 0] == []
     assert run.title.startswith("Events of 10 KiB: ")
+
+
+STUCK_STORE = """#!/bin/sh
+case "$*" in *timed_client*) echo "[]"; exit ;; esac
+echo "ready 1"
+echo $$ > "$0.pid"
+exec sleep 600
+"""
+
+
+def test_a_store_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text(STUCK_STORE)
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(timeline, "STOP_TIMEOUT_S", 1.0)
+    with pytest.raises(subprocess.TimeoutExpired):
+        timeline.measure(AppendLoad(KIB, 1), 1, tmp_path / "log")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "python.pid").read_text()), 0)
