@@ -11,8 +11,22 @@ from typing import Any
 
 import pytest
 
-from benchmarks import kafka_broker
-from benchmarks.peers import DEFAULT, FLUSHED, OURS, SIDES, TOPIC_CONFIG, Side, behind, comparison, figures, rows, turns
+from benchmarks import kafka_broker, peers
+from benchmarks.peers import (
+    DEFAULT,
+    FLUSHED,
+    OURS,
+    SIDES,
+    TOPIC_CONFIG,
+    Side,
+    behind,
+    comparison,
+    figures,
+    measure_round,
+    rows,
+    turns,
+)
+from benchmarks.results import Results
 from benchmarks.settings import QUICK, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +82,27 @@ def test_a_burst_gives_rates_and_bytes_per_core() -> None:
     }
     without = figures(row, {"seconds": 2.0, "processor_s": 0.5}, 0.0)
     assert set(found) - set(without) == {f"{row.name}, bytes per core of the server"}, "it was not counted"
+
+
+def test_a_server_is_charged_for_one_measurement_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has done before is not counted; its work on the stream after the last acknowledgement is."""
+    row, processor_s, streams = rows(QUICK)[2], 100.0, list[str]()
+
+    def work(*_: object) -> dict[str, float]:
+        nonlocal processor_s
+        processor_s += 2
+        return {"seconds": 2.0, "processor_s": 0.5}
+
+    side = Side(OURS, "127.0.0.1:1", 1, streams.append, work)
+    monkeypatch.setattr(peers, "rows", lambda _settings: [row])
+    monkeypatch.setattr(peers, "processor_s", lambda _pid: processor_s)
+    monkeypatch.setattr(peers, "_run", work)
+    results = Results()
+    for number in range(2):
+        measure_round(results, [side], number, QUICK)
+    found = results.as_json()[f"{row.name}, bytes per core of the server: {OURS}"]
+    assert found["rounds"] == pytest.approx([row.load.events * row.load.event_bytes / 1e6 / 4] * 2, rel=0.01)
+    assert len(set(streams)) == 2
 
 
 def test_a_pace_gives_two_percentiles() -> None:
