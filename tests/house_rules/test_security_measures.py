@@ -12,6 +12,6 @@ TEST = re.compile(r"^ *(?:async )?def test_a(\d+)_", re.MULTILINE)
 
 def test_each_measure_has_tests_with_its_number() -> None:
     listed = [int(number) for number in ROW.findall((ROOT / "docs/operating/security.md").read_text())]
-    assert listed == list(range(1, len(listed) + 1))
+    assert listed == list(range(1, max(listed) + 1))
     tested = {int(each) for path in (ROOT / "tests").rglob("test_*.py") for each in TEST.findall(path.read_text())}
     assert set(listed) <= tested, "higher numbers are of operations"

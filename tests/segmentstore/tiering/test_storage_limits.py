@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,18 +48,19 @@ class Store:
 
 
 @pytest.mark.parametrize(
-    ("store", "fill"),
+    ("make", "fill"),
     [
-        (Store(750, 0.75, a=0.75), 0.0),
-        (Store(751, 0.0, a=0.0), 0.751),
-        (Store(2000, 0.0, a=0.0), 1.0),
-        (Store(0, 0.875, a=0.0), 0.875),
-        (Store(0, 0.0, a=0.875), 0.875),
-        (Store(900, 0.875, a=0.8), 0.9),
+        (lambda: Store(750, 0.75, a=0.75), 0.0),
+        (lambda: Store(751, 0.0, a=0.0), 0.751),
+        (lambda: Store(2000, 0.0, a=0.0), 1.0),
+        (lambda: Store(0, 0.875, a=0.0), 0.875),
+        (lambda: Store(0, 0.0, a=0.875), 0.875),
+        (lambda: Store(900, 0.875, a=0.8), 0.9),
     ],
     ids=["calm", "memory", "too much memory", "log", "container", "the fullest"],
 )
-def test_connection_waits_for_what_is_fullest(store: Store, fill: float):
+def test_connection_waits_for_what_is_fullest(make: Callable[[], Store], fill: float):
+    store = make()
     assert store.delay_s("a") == throttle_delay_s(fill)
     assert store.looks == [5.0], "the fill is that of now"
 
