@@ -38,6 +38,14 @@ def use(headrace: Headrace, step: int) -> list[bytes]:
     return events
 
 
+def read_outside(url: str, stream: str) -> list[bytes]:
+    """What a client outside the network of the stores reads: it comes through other ports."""
+    with connect(url, network="external") as headrace:
+        end = headrace.admin.stream_cut("shop", stream)
+        with headrace.reader("shop", stream, start="earliest", end=end) as reader:
+            return [each.event for each in reader]
+
+
 @pytest.mark.nightly
 def test_a1_each_combination_of_modes_serves_a_client(tmp_path: Path) -> None:
     """TLS also goes off again here: one store has no other that could refuse it."""
@@ -57,6 +65,8 @@ def test_a1_each_combination_of_modes_serves_a_client(tmp_path: Path) -> None:
                 assert stack.state["endpoints"]["grpc"] == f"{host}:{port}"
                 assert bool(stack.state["externalPorts"]) == (tls is TlsMode.REQUIRED)
                 events = use(headrace, step)
+                if tls is TlsMode.REQUIRED:
+                    assert sorted(read_outside(stack.url, f"orders-{step}")) == sorted(events)
                 writer.write_batch(events, ["key"] * len(events))
                 written += events
                 read: list[bytes] = []
