@@ -223,6 +223,13 @@ def test_a_merge_waits_for_all_that_it_merges() -> None:
     assert batch.positions == {0: EVENT_BYTES, 1: 3 * EVENT_BYTES}
 
 
+def test_a_batch_ends_where_its_budget_is_reached() -> None:
+    stream = split_stream(1, 1, 5)
+    batch = stream.plan(stream.head(), BatchRules(2 * EVENT_BYTES))
+    assert (batch.positions, batch.length_bytes) == ({MERGED: 0}, 2 * EVENT_BYTES)
+    assert stream.located == [], "no boundary of a segment is looked up that ends within its share"
+
+
 def test_strict_order_ends_a_batch_at_a_scale() -> None:
     stream = split_stream(1, 1, 1)
     read = [

@@ -67,6 +67,8 @@ def test_released_segments_have_takers(counts: list[int]) -> None:
         ((4, 1, 0), 3, (0, 2, 3)),
         ((5, 5, 5), 2, (1, 1, 1)),
         ((0, 0, 0, 0), 2, (1, 1, 1, 1)),
+        ((0, 0, 0, 0), 5, (1, 1, 1, 1)),
+        ((1, 2, 2, 2), 2, (1, 1, 1, 1)),
     ],
 )
 def test_each_reader_may_take_its_share(counts: tuple[int, ...], waiting: int, taken: tuple[int, ...]) -> None:
@@ -87,6 +89,9 @@ def test_each_reader_may_take_its_share(counts: tuple[int, ...], waiting: int, t
         ((6, 2, 1), 0, (3, 0, 0), (1, 0, 0)),
         ((7, 0, 0), 0, (4, 0, 0), (1, 0, 0)),
         ((3, 3, 1), 1, (0, 0, 0), (1, 1, 0)),
+        ((2, 0), 0, (1, 0), (1, 0)),
+        ((4, 3, 0), 0, (2, 1, 0), (1, 1, 0)),
+        ((5, 1, 1, 1, 1), 0, (2, 0, 0, 0, 0), (1, 0, 0, 0, 0)),
     ],
 )
 def test_each_reader_releases_its_surplus(
@@ -96,6 +101,58 @@ def test_each_reader_releases_its_surplus(
     state = owning(*counts, waiting=waiting)
     assert tuple(len(to_release(state, reader, {})) for reader in state.readers) == released
     assert tuple(len(to_release(state, reader, {}, by_lag=True)) for reader in state.readers) == by_lag
+
+
+def _behind(state: GroupState, reader: str) -> GroupState:
+    """A minute, while the others have read everything."""
+    return after(state, *(NoteProgress(each, 60_000 if each == reader else 0, lease_ms=1000) for each in state.readers))
+
+
+@pytest.mark.parametrize(
+    ("counts", "behind", "released", "by_lag"),
+    [
+        ((4, 3), "r0", (0, 0), (1, 0)),
+        ((3, 3), "r0", (0, 0), (0, 0)),
+        ((4, 1), "r1", (1, 0), (0, 0)),
+    ],
+)
+def test_lags_count_only_if_they_are_asked_for(
+    counts: tuple[int, ...], behind: str, released: tuple[int, ...], by_lag: tuple[int, ...]
+) -> None:
+    state = _behind(owning(*counts), behind)
+    assert tuple(len(to_release(state, reader, {})) for reader in state.readers) == released
+    assert tuple(len(to_release(state, reader, {}, by_lag=True)) for reader in state.readers) == by_lag
+
+
+def test_a_release_by_lag_waits_for_the_one_before() -> None:
+    state, turns = _behind(owning(4, 3), "r0"), SegmentTurns("r0", 0.0)
+    assert turns.to_release(state, {}, LAG_BALANCE_S + 0.5)
+    turns.released(LAG_BALANCE_S + 0.5)
+    assert turns.to_release(state, {}, 2 * LAG_BALANCE_S) == ()
+    assert turns.to_release(state, {}, 2 * LAG_BALANCE_S + 1.0)
+
+
+def test_the_segment_that_waits_longest_decides_when_to_look() -> None:
+    turns, state = SegmentTurns("r2", 0.0), owning(1, 1, 1, waiting=2)
+    assert turns.wait_s(state, 0.0) == 2 * TURN_S
+    turns.left_to_others(segment(4), state, 0.0)
+    assert turns.wait_s(state, 0.5) == 2 * TURN_S - 0.5
+    assert turns.wait_s(state, 100.0) == TURN_S / 10, "its turn has come"
+
+
+def test_what_is_taken_within_the_share_is_not_kept() -> None:
+    turns, state = SegmentTurns("r0", 0.0), owning(1, 1, waiting=1)
+    (one,) = turns.to_acquire(state, 0.0)
+    taken = after(state, AcquireSegment("r0", one))
+    turns.acquired(taken, 0.0)
+    assert turns.wait_s(taken, 1.0) == LAG_BALANCE_S
+    assert turns.to_release(owning(4, 1), {}, 1.0), "nor is what has become too much"
+
+
+def test_a_reader_that_is_gone_keeps_nothing() -> None:
+    turns, state = SegmentTurns("r0", 0.0), after(owning(2, 0), RemoveReader("r0"))
+    turns.acquired(state, 0.0)
+    assert turns.to_release(owning(4, 1), {}, 1.0)
 
 
 def test_a_reader_that_is_behind_releases_one_segment_at_a_time() -> None:

@@ -10,6 +10,7 @@ from headrace.model import key_value_tables as tables
 from headrace.model.errors import ConflictError, InvalidRequestError
 from headrace.model.key_value_tables import TableConfiguration, TableState
 from headrace.model.limits import TABLE_KEY_BYTES_MAX, TABLE_PARTITIONS_MAX
+from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.segments import covers_key_space_once
 
 NEW = tables.new_table("s", "k", TableConfiguration(2, 4), 6, 1_000)
@@ -35,6 +36,11 @@ def test_what_is_out_of_range_is_refused(values: tuple[int, ...]):
         TableConfiguration(*values)
 
 
+def test_what_is_no_number_is_refused():
+    with pytest.raises(InvalidRequestError):
+        TableConfiguration("2", 1)  # type: ignore[arg-type]
+
+
 def test_the_longest_key():
     assert TableConfiguration(1, 1, TABLE_KEY_BYTES_MAX - 1).key_length == TABLE_KEY_BYTES_MAX
 
@@ -48,13 +54,12 @@ def test_segments_cover_the_key_space_once_and_count_up(partitions: int, first: 
 
 def test_states_and_requests_of_a_table():
     assert (NEW.state, ACTIVE.state) == (TableState.CREATING, TableState.ACTIVE)
-    assert NEW.pending is not None
+    assert NEW.pending == PendingRequest(RequestKind.CREATE_KEY_VALUE_TABLE, "create_key_value_table-6")
     assert NEW.is_pending(NEW.pending)
     assert ACTIVE.pending is None
     deleting = tables.start_deleting(ACTIVE)
     assert deleting.state is TableState.DELETING
-    assert deleting.pending is not None
-    assert deleting.pending != NEW.pending
+    assert deleting.pending == PendingRequest(RequestKind.DELETE_KEY_VALUE_TABLE, "delete_key_value_table-6")
     for other in (NEW, deleting):
         with pytest.raises(ConflictError):
             tables.start_deleting(other)
@@ -63,3 +68,4 @@ def test_states_and_requests_of_a_table():
 def test_names_of_segments_belong_to_the_table():
     assert tables.segments_owner("k") == "k_kvtable"
     assert NEW.scoped_name == "s/k"
+    assert NEW.segment_names == ["s/k_kvtable/6.#epoch.0", "s/k_kvtable/7.#epoch.0"]

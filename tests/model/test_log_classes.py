@@ -12,6 +12,7 @@ from headrace.model.log_classes import (
     NUMBER_BLOCK,
     ContainerLayout,
     LogClass,
+    check_has_containers,
     class_of_number,
     first_number_of_class,
 )
@@ -28,6 +29,10 @@ def test_consecutive_numbers_belong_to_the_class(log_class: LogClass, least: int
     assert least <= first < least + 3 * NUMBER_BLOCK
     assert {class_of_number(number) for number in range(first, first + count)} == {log_class}
     assert first_number_of_class(log_class, first, count) == first
+
+
+def test_a_block_can_be_used_as_a_whole():
+    assert first_number_of_class(LogClass.S3, 1, NUMBER_BLOCK) == NUMBER_BLOCK
 
 
 @pytest.mark.parametrize("count", [0, NUMBER_BLOCK + 1])
@@ -80,6 +85,26 @@ def test_without_containers_of_the_class_nothing_changes(name: str):
 @pytest.mark.parametrize("name", ["", "scope/table", "s/t/\u0661", f"s/t/{'9' * 11}", "s/t/-1048576", "s/t/1048576x"])
 def test_name_without_a_number_is_of_the_class_of_stores(name: str):
     assert LAYOUT.class_of(LAYOUT.container_of_segment(name)) is LogClass.STORES
+
+
+def test_the_largest_number_has_a_class():
+    name = names.segment_name("scope", "stream", segment_id(0, SEGMENT_NUMBER_MAX))
+    assert LAYOUT.class_of(LAYOUT.container_of_segment(name)) is class_of_number(SEGMENT_NUMBER_MAX) is LogClass.S3
+
+
+def test_the_smallest_layout():
+    assert [ContainerLayout(1).count, ContainerLayout(1, 0).count, ContainerLayout(1, 1).count] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(("log_class", "s3"), [(LogClass.STORES, 0), (LogClass.STORES, 1), (LogClass.S3, 1)])
+def test_a_class_with_containers(log_class: LogClass, s3: int):
+    check_has_containers(log_class, s3)
+
+
+def test_a_class_without_containers_is_refused():
+    with pytest.raises(IllegalStateError, match="leave the class out") as refused:
+        check_has_containers(LogClass.S3, 0)
+    assert refused.value.specific_code == "no_s3_containers"
 
 
 @pytest.mark.parametrize(("stores", "s3"), [(0, 1), (-1, 0), (1, -1)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -166,3 +167,56 @@ def test_a_hot_report_mutes_both_kinds_a_cold_one_only_cold():
     rates, found = _written(500, 300, target=10, rates=rates, since=1400)
     assert [report.kind for _, report in found] == ["hot"]
     assert rates.cold_muted_until_s == rates.hot_muted_until_s == found[0][0] + MUTE_S
+
+
+LATER_S = 10_000.0
+COLD_AGE_S = 1200.0
+
+
+def _seen_since(start_s: float, averages: tuple[float, float, float, float], **times_s: float) -> SegmentRates:
+    return replace(SegmentRates.first_seen(start_s), averages=averages, **times_s)
+
+
+@pytest.mark.parametrize("start_s", [0.0, LATER_S])
+def test_a_segment_is_judged_after_its_cooldown(start_s):
+    rates = _seen_since(start_s, (500.0,) * 4)
+    assert rates.judged("s", 10, start_s + COOLDOWN_S, 0) == (rates, None)
+    _, report = rates.judged("s", 10, start_s + COOLDOWN_S + 0.5, 0)
+    assert report == ScalingReport("s", "hot", 0, splits=50)
+
+
+@pytest.mark.parametrize("start_s", [0.0, LATER_S])
+def test_a_segment_is_cold_at_an_age_of_its_own(start_s):
+    rates = _seen_since(start_s, (1.0,) * 4)
+    assert rates.judged("s", 10, start_s + COLD_AGE_S, 0)[1] is None
+    assert rates.judged("s", 10, start_s + COLD_AGE_S + 0.5, 0)[1] == ScalingReport("s", "cold", 0)
+
+
+def test_a_check_without_a_report_is_noted():
+    rates = _seen_since(0.0, (10.0,) * 4)
+    looked, report = rates.judged("s", 10, LATER_S, 0)
+    assert (looked, report) == (replace(rates, looked_s=LATER_S), None)
+    hot = replace(looked, averages=(500.0,) * 4)
+    assert hot.judged("s", 10, LATER_S + REPORT_EVERY_S - 0.5, 0) == (hot, None)
+    assert hot.judged("s", 10, LATER_S + REPORT_EVERY_S, 0)[1] is not None
+
+
+@pytest.mark.parametrize(
+    ("average", "kind", "other_until_s"),
+    [(500.0, "hot", "cold_muted_until_s"), (1.0, "cold", "hot_muted_until_s")],
+)
+def test_a_report_of_a_kind_waits_until_its_time(average, kind, other_until_s):
+    own_until_s = f"{kind}_muted_until_s"
+    muted = _seen_since(0.0, (average,) * 4, **{own_until_s: LATER_S, other_until_s: 2 * LATER_S})
+    assert muted.judged("s", 10, LATER_S - 0.5, 0) == (replace(muted, looked_s=LATER_S - 0.5), None)
+    after, report = muted.judged("s", 10, LATER_S, 0)
+    assert report is not None
+    assert report.kind == kind
+    assert after.cold_muted_until_s == LATER_S + MUTE_S
+    assert after.hot_muted_until_s == (LATER_S + MUTE_S if kind == "hot" else 2 * LATER_S)
+
+
+def test_a_tick_is_due_after_its_length():
+    rates = replace(SegmentRates.first_seen(0.0), ticked_s=LATER_S)
+    assert not rates.tick_due(LATER_S + TICK_S)
+    assert rates.tick_due(LATER_S + TICK_S + 0.5)

@@ -38,6 +38,8 @@ def test_few_appends_are_exact(steps: list[tuple[int, int]]) -> None:
     points = noted(appends)
     assert points.newest == appends[-1][1]
     assert points.oldest == appends[0][1]
+    assert points.begin == 0
+    assert len(points) == len({ordering for _, ordering in appends}), "all appends of a frame share a point"
     for index, (offset, ordering) in enumerate(appends):
         assert points.ordering_at(offset) == points.ordering_at(offset + steps[index][0] - 1) == ordering
     for ordering in {number + delta for _, number in appends for delta in (-1, 0, 1)}:
@@ -65,16 +67,25 @@ def test_joined_points_are_never_too_new_and_within_their_bounds(steps: list[tup
     assert points.find(appends[-1][1] + 1) is None
 
 
-@given(STEPS, st.data())
-def test_a_range_knows_of_its_bytes_what_the_whole_knows(steps: list[tuple[int, int]], data: st.DataObject) -> None:
+@given(STEPS, st.integers(1, 20), st.data())
+def test_a_range_knows_of_its_bytes_what_the_whole_knows(
+    steps: list[tuple[int, int]], count_max: int, data: st.DataObject
+) -> None:
     appends = appends_of(steps)
     whole = noted(appends)
+    whole.thin_out(count_max)
     start = data.draw(st.integers(0, appends[-1][0]))
     end = data.draw(st.integers(start + 1, appends[-1][0] + 1))
     inside = TimePoints(whole.between(start, end))
     for offset in range(start, end):
         assert inside.ordering_at(offset) == whole.ordering_at(offset)
-    assert all(start <= point.offset < end for point in inside)
+    ends = [*(point.offset for point in whole), end][1:]
+    parts = [
+        point._replace(offset=max(point.offset, start))
+        for point, after in zip(whole, ends, strict=True)
+        if after > start
+    ]
+    assert list(inside) == [point for point in parts if point.offset < end]
 
 
 @given(STEPS, st.data())
@@ -87,6 +98,31 @@ def test_forgetting_keeps_the_points_after_the_offset(steps: list[tuple[int, int
     assert points.ordering_at(offset) == whole.ordering_at(offset)
     points.note(10_000, points.newest + 5)
     assert points.ordering_at(10_000) == whole.newest + 5
+
+
+def test_forgetting_what_came_before_all_points_changes_nothing() -> None:
+    points = noted([(10, 500), (20, 501), (30, 502)])
+    points.forget_before(5)
+    assert (points.begin, len(points)) == (10, 3)
+
+
+def test_points_are_joined_within_their_span_and_no_further() -> None:
+    points = TimePoints(TimePoint(offset, 500 + offset, 500 + offset) for offset in range(9))
+    points.thin_out(8)
+    assert list(points) == [TimePoint(0, 500, 504), TimePoint(5, 505, 508)]
+
+
+def test_points_of_one_number_are_joined() -> None:
+    points = TimePoints(TimePoint(offset, 500, 500) for offset in range(9))
+    points.thin_out(5)
+    assert list(points) == [TimePoint(0, 500, 500)]
+
+
+def test_at_no_time_there_are_more_points_than_allowed() -> None:
+    points = noted([(offset, offset + 1) for offset in range(POINTS_MAX)])
+    assert len(points) == POINTS_MAX
+    points.note(POINTS_MAX, POINTS_MAX + 1)
+    assert len(points) < POINTS_MAX
 
 
 def test_the_number_of_points_is_bounded() -> None:
@@ -102,7 +138,9 @@ def test_nothing_is_known_of_what_came_before_the_first_point() -> None:
     assert (points.newest, points.oldest, points.ordering_at(0), len(points)) == (UNKNOWN_ORDERING,) * 4
     assert points.find(1) is None
     assert points.boundary_from(0) is None
+    assert points.begin == 0
     points.note(10, 500)
+    assert points.begin == 10
     assert points.ordering_at(9) == UNKNOWN_ORDERING
     assert points.between(0, 10) == []
     assert points.between(0, 11) == [TimePoint(10, 500, 500)]
@@ -232,3 +270,17 @@ def test_a_segment_that_is_opened_later_holds_back_at_once() -> None:
     assert (merge.next(), merge.awaited(), merge.awaited_until(2)) == (None, [2], 4)
     merge.add(2, 3, "of 2")
     assert [merge.next(), merge.next()] == ["of 2", None]
+
+
+def test_an_ended_segment_holds_nothing_back() -> None:
+    merge: TimeMerge[str] = TimeMerge()
+    for segment_id in (0, 1, 2):
+        merge.open(segment_id)
+    merge.add(1, 4, "of 1")
+    merge.end(2, "end of 2")
+    assert merge.awaited() == [0]
+    assert merge.next() == "end of 2", "whatever the others wait for"
+    assert merge.awaited_until(2) is None, "it is gone"
+    merge.end(0, "end of 0")
+    assert merge.awaited() == []
+    assert [merge.next(), merge.next(), merge.next()] == ["end of 0", "of 1", None]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -32,6 +34,7 @@ from headrace.metadata.evicted_segment import (
 )
 from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX, WriteConflictError
+from headrace.segmentstore.tiering import segment_records
 from headrace.segmentstore.tiering.segment_records import (
     ATTRIBUTES_PER_BATCH_MAX,
     EVICTABLE_ATTRIBUTES_MAX,
@@ -76,6 +79,53 @@ async def test_as_many_stay_as_shall(world: World, calls):
         assert calls["reads"] == 0  # nothing has ever left
         assert await evict(running) == 1
         assert len(names_in_memory(running)) == 2
+
+
+async def test_what_is_in_use_counts_for_those_that_stay(world: World):
+    """Else a container would keep as many more as are in use."""
+    world.limits = replace(world.limits, idle_segments_kept=1)
+
+    async with running_store(world) as running:
+        client = await running.connect()
+        for name in SEGMENTS[:3]:
+            await client.create(name)
+        await rest(running)
+        await write(client, SEGMENTS[0], [b"not stored"])
+        assert await running.store.owned[0].evictor.sweep() == 2
+        assert names_in_memory(running) == {SEGMENTS[0]}
+
+
+async def test_a_sweep_takes_all_batches_and_counts_them(
+    world: World, calls: Counter[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(segment_records, "RECORDS_PER_WRITE_MAX", 2)
+
+    async with running_store(world) as running:
+        metrics = running.store.owned[0].container.metrics
+        client = await running.connect()
+        for count, names in ((5, SEGMENTS[:5]), (6, SEGMENTS[5:])):
+            calls.clear()
+            for name in names:
+                await client.create(name)
+            assert await evict(running) == len(names)
+            assert calls["writes"] == -(-len(names) // 2)
+            assert metrics.evicted_segments == count
+        assert await evict(running) == 0
+        assert metrics.evicted_segments == 6
+
+
+async def test_a_sweep_gives_way_to_others(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(segment_records, "LOOKED_AT_PER_TURN", 2)
+
+    async with running_store(world) as running:
+        client = await running.connect()
+        for name in SEGMENTS[:5]:
+            await client.create(name)
+        looking, turns = running.store.owned[0].evictor._idle(6), 0
+        with suppress(StopIteration):
+            while looking.send(None) is None:
+                turns += 1
+        assert turns == 2
 
 
 async def test_a_segment_that_was_only_read_is_not_recorded_again(world: World, calls):
