@@ -134,9 +134,9 @@ def test_a_release_by_lag_waits_for_the_one_before() -> None:
 
 def test_the_segment_that_waits_longest_decides_when_to_look() -> None:
     turns, state = SegmentTurns("r2", 0.0), owning(1, 1, 1, waiting=2)
-    assert turns.wait_s(state, 0.0) == 2 * TURN_S
-    turns.left_to_others(segment(4), state, 0.0)
-    assert turns.wait_s(state, 0.5) == 2 * TURN_S - 0.5
+    assert turns.wait_s(state, 5.0) == 2 * TURN_S
+    turns.left_to_others(segment(4), state, 5.0)
+    assert turns.wait_s(state, 5.5) == 2 * TURN_S - 0.5
     assert turns.wait_s(state, 100.0) == TURN_S / 10, "its turn has come"
 
 
@@ -231,11 +231,11 @@ class Waiting:
 def test_a_reader_takes_more_than_its_share_late() -> None:
     waiting = Waiting()
     due_s = OVERDUE_S + TURN_S
-    assert waiting.turns.wait_s(waiting.state, 1.0) == due_s - 1.0
+    assert waiting.turns.wait_s(waiting.state, 0.5) == due_s - 0.5
     assert waiting.turns.to_acquire(waiting.state, due_s - 0.1) == ()
     waiting.take(due_s)
     assert waiting.turns.to_release(waiting.state, {}, due_s) == ()
-    assert waiting.turns.wait_s(waiting.state, due_s) == KEPT_S
+    assert waiting.turns.wait_s(waiting.state, due_s + 1.0) == KEPT_S - 1.0
     assert len(waiting.turns.to_release(waiting.state, {}, due_s + KEPT_S)) == 1
 
 

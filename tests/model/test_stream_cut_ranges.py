@@ -281,9 +281,9 @@ S2 = 1 << 32 | 2
         ({0: 0}, {0: 0, 1: 0}, "'from' do not cover"),
         ({0: 0, 1: 0}, {0: 0}, "'to' do not cover"),
         ({0: 0, S2: 0}, {S2: 0}, "'from' names segment"),
-        ({0: 5, 1: 0}, {0: 4, 1: 0}, "'to' is before 'from'"),
+        ({0: 5, 1: 0}, {0: 4, 1: 0}, "'to' is before 'from' at 4, which is at 5 of segment 0"),
         ({S2: 0}, {0: 0, 1: 0}, "'to' is before 'from'"),
-        ({S2: 5}, {S2: 4}, "'to' is before 'from'"),
+        ({S2: 5}, {S2: 4}, f"'to' is before 'from' at 4, which is at 5 of segment {S2}"),
         ({0: 11, 1: 0}, {S2: 0}, "ends at 10"),
         ({0: 0, 1: 0}, {S2: 0, 3: 0}, "'to' names segment 3"),
         ({0: 0, 1: 0, 7: 0}, {S2: 0}, "'from' names segment 7"),
@@ -292,6 +292,24 @@ S2 = 1 << 32 | 2
 def test_each_invalid_cut_has_its_message(lower: Cut, upper: Cut, message: str):
     with pytest.raises(InvalidRequestError, match=message):
         _between(_two_epochs(), {0: 10, 1: 10}, lower, upper)
+
+
+def test_an_end_before_a_segment_of_the_start_is_refused():
+    """0 is replaced by 2, then 1 by 3: the start has passed 0, and the end has not."""
+    first = Epoch.first(2, 0, 0)
+    second = scaled_epoch(first, [0], [KeyRange(0.0, 0.5)], 1)
+    epochs = [first, second, scaled_epoch(second, [1], [KeyRange(0.5, 1.0)], 2)]
+    with pytest.raises(InvalidRequestError, match=f"'to' is before 'from', which is at 4 of segment {S2}"):
+        _between(epochs, {0: 10, 1: 10}, {S2: 4, 1: 0}, {0: 0, 2 << 32 | 3: 0})
+
+
+def test_without_parts_that_are_left_out_nothing_is_checked():
+    cut = StreamCut.of("s", "t", {0: 0, 1: 0})
+
+    def refuse(_identifiers: Sequence[int]) -> None:
+        raise AssertionError("no part is left out")
+
+    assert len(segments_between(cut, cut, _two_epochs()[:1], lambda _: {}, refuse)) == 2
 
 
 @pytest.mark.parametrize(

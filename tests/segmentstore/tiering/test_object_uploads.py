@@ -21,6 +21,7 @@ from headrace.model.errors import UnavailableError
 from headrace.ports.metadata_store import Write
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.containers.segment import AcceptedState, Segment
+from headrace.segmentstore.tiering import object_uploads
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.object_uploads import pack
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
@@ -466,6 +467,21 @@ def segments_with(appends: list[tuple[int, int]]) -> tuple[list[Segment], dict[s
         expected[segment.name] += data
         segment.durable.length += length
     return segments, expected
+
+
+def test_an_object_has_a_number_of_runs(monkeypatch: pytest.MonkeyPatch):
+    """The records of all of them enter the directory together."""
+    monkeypatch.setattr(object_uploads, "RUNS_PER_OBJECT_MAX", 2)
+    segments, _ = segments_with([(0, 10), (1, 10), (2, 10)])
+    packed = pack(segments, "object", 400, lambda _: 0, 1)
+    assert [place for place, _ in packed.runs] == segments[:2]
+    looked_at = list[Segment]()
+
+    def leave_out(segment: Segment) -> None:
+        looked_at.append(segment)
+
+    pack(segments, "object", 400, leave_out, 1)
+    assert looked_at == segments, "one without bytes does not end an object"
 
 
 @given(
