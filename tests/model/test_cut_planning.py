@@ -223,6 +223,40 @@ def test_a_merge_waits_for_all_that_it_merges() -> None:
     assert batch.positions == {0: EVENT_BYTES, 1: 3 * EVENT_BYTES}
 
 
+def scaled_stream(*groups: Sequence[int], events: Mapping[int, int]) -> StreamModel:
+    """Three segments, all of which one scale replaced: each of these groups by one segment, numbered from 3 on."""
+    first = Epoch.first(3, 0, 0)
+    keys = [
+        KeyRange(first.segments[group[0]].key_range.low, first.segments[group[-1]].key_range.high) for group in groups
+    ]
+    return StreamModel([first, scaled_epoch(first, [0, 1, 2], keys, 1)], dict(events))
+
+
+ALL_OPEN = BatchRules(strict_key_order=True)
+"""With it, only what is at its end when the batch begins is replaced."""
+
+
+@pytest.mark.parametrize("groups", [([0], [1], [2]), ([0, 1], [2]), ([0], [1, 2])])
+def test_all_that_a_scale_replaced_changes_hands_at_once(groups: Sequence[Sequence[int]]) -> None:
+    stream = scaled_stream(*groups, events={})
+    batch = stream.plan(stream.head(), ALL_OPEN)
+    assert batch.positions == stream.tail()
+    assert batch.reached_end
+
+
+def test_a_merge_that_waits_holds_no_other_segment_back() -> None:
+    stream = scaled_stream([0, 1], [2], events={1: 1})
+    batch = stream.plan(stream.head(), ALL_OPEN)
+    assert batch.positions == {0: 0, 1: EVENT_BYTES, segment_id(1, 4): 0}
+
+
+def test_a_full_batch_opens_no_other_group_of_a_scale() -> None:
+    stream = scaled_stream([0], [1], [2], events={})
+    batch = stream.plan(stream.head(), BatchRules(opened_max=1))
+    assert batch.positions == {1: 0, 2: 0, segment_id(1, 3): 0}
+    assert not batch.reached_end
+
+
 def test_a_batch_ends_where_its_budget_is_reached() -> None:
     stream = split_stream(1, 1, 5)
     batch = stream.plan(stream.head(), BatchRules(2 * EVENT_BYTES))
