@@ -95,13 +95,17 @@ def test_a_secret_is_read_each_time_and_refusals_are_named(monkeypatch: pytest.M
         source.read()
 
 
-@pytest.mark.parametrize("name", ["store-0.headrace.internal", "a.b", "store-0.streams.example.com"])
+LONGEST_NAME = ".".join(["a" * 63] * 3 + ["b" * 61])
+
+
+@pytest.mark.parametrize("name", ["store-0.headrace.internal", "a.b", "store-0.streams.example.com", LONGEST_NAME])
 def test_dns_names_are_names(name: str) -> None:
     assert is_tls_name(name)
 
 
 @pytest.mark.parametrize(
-    "name", ["", "store-0", "a..b", "-a.b", "A.b", "a.b.", "a." * 130 + "b", "*.a.b", "ä.b", "a.b\n"]
+    "name",
+    ["", "store-0", "a..b", "-a.b", "A.b", "a.b.", "a." * 130 + "b", "*.a.b", "ä.b", "a.b\n", LONGEST_NAME + "b"],
 )
 def test_other_texts_are_no_names(name: str) -> None:
     assert not is_tls_name(name)
@@ -111,3 +115,11 @@ def test_only_names_of_stores_of_the_deployment_are_those() -> None:
     assert is_store_name("store-12.headrace.internal", NAME)
     for other in ("controller.headrace.internal", "store-1.example.com", "store-x.headrace.internal", "store-1"):
         assert not is_store_name(other, NAME)
+
+
+@pytest.mark.parametrize(
+    ("mode", "plaintext", "tls"),
+    [(TlsMode.OFF, True, False), (TlsMode.PERMISSIVE, True, True), (TlsMode.REQUIRED, False, True)],
+)
+def test_what_a_store_accepts_in_each_step(mode: TlsMode, *, plaintext: bool, tls: bool) -> None:
+    assert (mode.accepts_plaintext, mode.accepts_tls) == (plaintext, tls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from headrace.segmentstore.tiering.range_cache import (
     piece_at,
     pieces_behind,
 )
+from headrace.segmentstore.tiering.storage_reader import encode_read_token, run_hint
 
 pytestmark = pytest.mark.anyio
 
@@ -320,3 +322,18 @@ async def test_a_second_source_of_a_name_is_read_itself(world: World):
             await running.flush()
             await running.until(lambda: not owned.container.metadata.deletions)
         assert await client.read_all(target) == b"firstother"
+
+
+@pytest.mark.parametrize(("run_offset", "hint"), [(0, 0), (10, 10), (11, None)])
+def test_a_token_tells_where_the_run_began(run_offset: int, hint: int | None):
+    assert run_hint(encode_read_token(10, run_offset), 10) == hint
+
+
+@pytest.mark.parametrize("damage", [lambda t: b"", lambda t: t[:-1], lambda t: t + b"x", lambda t: b"\2" + t[1:]])
+def test_a_token_of_another_kind_is_no_hint(damage: Callable[[bytes], bytes]):
+    assert run_hint(damage(encode_read_token(10, 5)), 10) is None
+
+
+@pytest.mark.parametrize("offset", [9, 11])
+def test_a_token_of_another_read_is_no_hint(offset: int):
+    assert run_hint(encode_read_token(10, 5), offset) is None
