@@ -51,10 +51,10 @@ LARGEST_TAGS = tuple(chr(0x100 + index) + "\u00e9" * 255 for index in range(128)
         lambda: StreamConfiguration(FIXED, tags=("a tag \udfff",)),
         lambda: StreamConfiguration(FIXED, tags=("\u20ac" + LARGEST_TAGS[0][1:], *LARGEST_TAGS[1:])),
         lambda: ScalingPolicy(ScalingType.FIXED_NUM_SEGMENTS, 1, scale_factor=1),
-        lambda: ScalingPolicy("a type", 1),  # type: ignore[arg-type]
+        lambda: ScalingPolicy("a type", 1, 1, 2),  # type: ignore[arg-type]
         lambda: RetentionPolicy("a type", 1),  # type: ignore[arg-type]
         lambda: RetentionPolicy.by_time("1"),  # type: ignore[arg-type]
-        lambda: RetentionPolicy.by_size(1, "2"),  # type: ignore[arg-type]
+        lambda: RetentionPolicy.by_size(MB_BYTES, "2"),  # type: ignore[arg-type]
         lambda: StreamConfiguration(FIXED, tags=tuple(map(str, range(129)))),
         lambda: StreamConfiguration(FIXED, tags=tuple(f"{index:03d}" + "\U0001f600" * 250 for index in range(128))),
     ],
