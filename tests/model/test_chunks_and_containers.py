@@ -28,8 +28,14 @@ from headrace.model.chunks import (
     packed_prefix,
     run_link,
 )
-from headrace.model.containers import containers_of_store
-from headrace.model.errors import CorruptError
+from headrace.model.containers import (
+    QUARANTINE_RETRY_S,
+    RETRY_FIRST_S,
+    OpeningProgress,
+    OpeningStep,
+    containers_of_store,
+)
+from headrace.model.errors import CorruptError, UnavailableError
 
 INT63 = st.integers(0, 2**63 - 1)
 
@@ -180,3 +186,15 @@ def test_stores_share_all_containers(store_count: int):
     shares = [containers_of_store(index, store_count, 8) for index in range(store_count)]
     assert sorted(container for share in shares for container in share) == list(range(8))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_an_opening_goes_on_at_once_after_a_failure():
+    failed = OpeningProgress().failed(UnavailableError("no answer"))
+    assert failed == OpeningProgress(OpeningStep.CLAIM, {OpeningStep.CLAIM: 1}, RETRY_FIRST_S, False, "no answer")
+    again = failed.failed(CorruptError("damaged"))
+    assert again == OpeningProgress(OpeningStep.CLAIM, {OpeningStep.CLAIM: 2}, QUARANTINE_RETRY_S, True, "damaged")
+    done = again.done()
+    assert (done.step, done.retry_s, done.failures) == (OpeningStep.LEDGER, 0.0, {OpeningStep.CLAIM: 2})
+    checkpoint = OpeningProgress(OpeningStep.CHECKPOINT).failed(OSError("x"))
+    assert (checkpoint.step, checkpoint.error) == (OpeningStep.LEDGER, "OSError('x')")
+    assert checkpoint.failed(OSError("x")).failed(OSError("x")).retry_s == 2 * RETRY_FIRST_S

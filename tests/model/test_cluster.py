@@ -30,6 +30,7 @@ from headrace.model.cluster import (
     action_when_open,
     container_status,
     giving_way_ms,
+    has_ended_silently,
     leaving,
     left,
     lost,
@@ -376,3 +377,14 @@ def test_versions_are_named_as_people_say_them():
 
 def test_this_release_speaks_that_of_leases_without_versions():
     assert REPLICA_PROTOCOL.shared(FIRST_PROTOCOL) == FIRST_PROTOCOL
+
+
+def test_containers_of_a_store_are_in_order():
+    assert ContainerMap({3: "a", 1: "a", 2: "b", 0: "a"}).containers_of("a") == (0, 1, 3)
+
+
+def test_only_a_store_with_a_replica_ends_silently():
+    alone = StoreLease("a", "h", 1, "z", 1, "disk-a", "task-a", 0)
+    served = replace(alone, replica_id="r")
+    ended = replace(served, state=StoreState.LOST)
+    assert [has_ended_silently(lease, 1e6, 1e6) for lease in (alone, served, ended)] == [False, True, False]
