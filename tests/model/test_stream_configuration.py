@@ -109,12 +109,13 @@ def test_whole_days_and_megabytes_are_told_as_such(
     unit = DAY_MS if by_time else MB_BYTES
     coarse = RetentionType.LIMITED_DAYS if by_time else RetentionType.LIMITED_SIZE_MB
     fine = RetentionType.LIMITED_TIME_MS if by_time else RetentionType.LIMITED_SIZE_BYTES
-    limits = [None if each is None else each * unit for each in (least, most)]
-    assert build(*limits) == (RetentionPolicy(coarse, least, most) if is_coarse else RetentionPolicy(fine, *limits))
-    for shift in ((1, 0), (0, 1)):
-        shifted = [None if each is None else each + more for each, more in zip(limits, shift, strict=True)]
-        if shifted != limits and (most is None or shifted[0] <= shifted[1]):
-            assert build(*shifted) == RetentionPolicy(fine, *shifted)
+    least_size, most_size = least * unit, None if most is None else most * unit
+    expected = RetentionPolicy(coarse, least, most) if is_coarse else RetentionPolicy(fine, least_size, most_size)
+    assert build(least_size, most_size) == expected
+    if most_size is None:
+        assert build(least_size + 1, None) == RetentionPolicy(fine, least_size + 1)
+    else:
+        assert build(least_size, most_size + 1) == RetentionPolicy(fine, least_size, most_size + 1)
 
 
 def test_the_refusal_of_a_long_tag_is_short():
