@@ -29,9 +29,9 @@ def processor_s_of_tree(pid: int) -> float:
                 times[int(entry.name)] = sum(fields[_USER_FIELD : _USER_FIELD + 4])
     total, waiting = 0, [pid]
     while waiting:
-        one = waiting.pop()
-        total += times.get(one, 0)
-        waiting += children.get(one, ())
+        process = waiting.pop()
+        total += times.get(process, 0)
+        waiting += children.get(process, ())
     return total / _TICKS_PER_S
 
 

@@ -228,7 +228,7 @@ def catch_up_from_s3(headrace: Headrace, stream: str, load: AppendLoad, settings
             return len(content)
 
         # Chunks are fetched while the next links are asked for.
-        links = (link for one, length in lengths.items() for link in _links(headrace, stream, one, length))
+        links = (link for segment, length in lengths.items() for link in _links(headrace, stream, segment, length))
         received = sum(threads.map(fetch, links))
     elapsed_s = time.perf_counter() - started_s
     if received != sum(lengths.values()):

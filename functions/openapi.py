@@ -154,17 +154,19 @@ def _reached(schemas: Mapping[str, Any], names: set[str]) -> set[str]:
     return reached
 
 
-def _operation(one: Operation) -> dict[str, Any]:
+def _operation(operation: Operation) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "tags": list(one.tags),
-        "summary": one.summary,
-        "operationId": re.sub(r"\W", "_", f"{one.handler.__name__}{one.path}_{one.method.lower()}"),
-        "parameters": [_parameter(parameter) for parameter in one.parameters if parameter.declared is not None],
+        "tags": list(operation.tags),
+        "summary": operation.summary,
+        "operationId": re.sub(r"\W", "_", f"{operation.handler.__name__}{operation.path}_{operation.method.lower()}"),
+        "parameters": [_parameter(parameter) for parameter in operation.parameters if parameter.declared is not None],
     }
-    bodies = [parameter.type for parameter in one.parameters if parameter.declared is None]
+    bodies = [parameter.type for parameter in operation.parameters if parameter.declared is None]
     if bodies:
         found["requestBody"] = {"required": True, "content": _content((bodies[0],))}
-    found["responses"] = {str(status): _response(one, status, kinds) for status, kinds in sorted(one.answers.items())}
+    found["responses"] = {
+        str(status): _response(operation, status, kinds) for status, kinds in sorted(operation.answers.items())
+    }
     found["responses"]["default"] = _ERROR_RESPONSE
     return found
 
@@ -185,8 +187,8 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     }
 
 
-def _response(one: Operation, status: int, kinds: Sequence[type[Document]]) -> dict[str, Any]:
-    description = one.descriptions.get(status, "Successful Response")
+def _response(operation: Operation, status: int, kinds: Sequence[type[Document]]) -> dict[str, Any]:
+    description = operation.descriptions.get(status, "Successful Response")
     return {"description": description, "content": _content(kinds)} if kinds else {"description": description}
 
 

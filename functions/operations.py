@@ -191,33 +191,33 @@ def _allowed_values(kind: Any, steps: Sequence[str]) -> list[Any]:
     """The values of the enumeration at a place in a document; empty if there is none."""
     from msgspec import inspect as types  # only for the answer to a mistake: it takes milliseconds to import
 
-    def inner(one: Any, step: str) -> Iterator[Any]:
-        if isinstance(one, types.UnionType):
-            for part in one.types:
+    def inner(declared: Any, step: str) -> Iterator[Any]:
+        if isinstance(declared, types.UnionType):
+            for part in declared.types:
                 yield from inner(part, step)
-        elif isinstance(one, types.Metadata):
-            yield from inner(one.type, step)
-        elif isinstance(one, types.StructType):
-            yield from (each.type for each in one.fields if each.encode_name == step)
-        elif isinstance(one, types.ListType | types.VarTupleType):
-            yield one.item_type
-        elif isinstance(one, types.DictType):
-            yield one.value_type
+        elif isinstance(declared, types.Metadata):
+            yield from inner(declared.type, step)
+        elif isinstance(declared, types.StructType):
+            yield from (each.type for each in declared.fields if each.encode_name == step)
+        elif isinstance(declared, types.ListType | types.VarTupleType):
+            yield declared.item_type
+        elif isinstance(declared, types.DictType):
+            yield declared.value_type
 
     reached = [types.type_info(kind)]
     for step in steps:
         reached = [each for outer in reached for each in inner(outer, step)]
     allowed: list[Any] = []
     while reached:
-        one = reached.pop()
-        if isinstance(one, types.UnionType):
-            reached += one.types
-        elif isinstance(one, types.Metadata):
-            reached.append(one.type)
-        elif isinstance(one, types.EnumType):
-            allowed += [each.value for each in one.cls]
-        elif isinstance(one, types.LiteralType):
-            allowed += one.values
+        declared = reached.pop()
+        if isinstance(declared, types.UnionType):
+            reached += declared.types
+        elif isinstance(declared, types.Metadata):
+            reached.append(declared.type)
+        elif isinstance(declared, types.EnumType):
+            allowed += [each.value for each in declared.cls]
+        elif isinstance(declared, types.LiteralType):
+            allowed += declared.values
     return allowed
 
 

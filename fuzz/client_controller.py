@@ -109,7 +109,7 @@ class ClientController(httpx.AsyncBaseTransport):
                 return _between(stream, _offsets(body["from"]), _offsets(body["to"])).to_json()
             case "POST", ["stream-cuts", "check"]:
                 cut = _offsets(body["cut"])
-                beyond = [one for one, at in cut.items() if at > len(stream.segments[one].data)]
+                beyond = [segment for segment, at in cut.items() if at > len(stream.segments[segment].data)]
                 problem = invalid_cut(f"{beyond} are beyond the tail") if beyond else None
                 return ExplainedCutCheck.of(problem).to_json()
             case "GET", ["stream-cut"]:
@@ -224,7 +224,7 @@ def _fields(stream: StoredStream, identifier: int) -> tuple[int, float, float, s
 
 
 def _offsets(found: Mapping[str, int] | None) -> Any:
-    return None if found is None else {int(one): offset for one, offset in found.items()}
+    return None if found is None else {int(segment): offset for segment, offset in found.items()}
 
 
 def _transaction_json(stream: StoredStream, transaction: StoredTransaction) -> dict[str, Any]:

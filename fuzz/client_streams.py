@@ -220,15 +220,15 @@ class StoredStream:
     def _choice(self) -> tuple[list[int], list[KeyRange]]:
         """Segments to replace, and the key ranges of those that replace them."""
         random = self._random
-        active = sorted(self.active, key=lambda one: self.segments[one].key_range)
+        active = sorted(self.active, key=lambda identifier: self.segments[identifier].key_range)
         if len(active) > 1 and (len(active) >= _ACTIVE_MAX or random.random() < 0.5):
             first = random.randrange(len(active) - 1)
             old = active[first : first + 2]
             low, high = self.segments[old[0]].key_range.low, self.segments[old[1]].key_range.high
             return old, [KeyRange(low, high)]
-        one = random.choice(active)
-        key_range = self.segments[one].key_range
+        identifier = random.choice(active)
+        key_range = self.segments[identifier].key_range
         if random.random() < 0.2:
-            return [one], [key_range]
+            return [identifier], [key_range]
         middle = (key_range.low + key_range.high) / 2
-        return [one], [KeyRange(key_range.low, middle), KeyRange(middle, key_range.high)]
+        return [identifier], [KeyRange(key_range.low, middle), KeyRange(middle, key_range.high)]

@@ -43,7 +43,7 @@ class Ages:
             with self._run.refusals_noted("age"):
                 self._run.retry(lambda: self._subscribers.register(SCOPE, stream, SUBSCRIBERS[0], 0))
         for _ in range(self._random.randint(4, 8)):
-            for what in [one for one, share in _STEPS if self._random.random() < share]:
+            for what in [step for step, share in _STEPS if self._random.random() < share]:
                 with self._run.refusals_noted(f"age: {what}"):
                     self._take_step(what, stream)
                     self._run.note(f"age: {what}")

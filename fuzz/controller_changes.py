@@ -90,7 +90,7 @@ class StreamChanges:
         self._run.model.truncated.add(stream)
         offsets = dict(self._plane.segments.stream_cut(SCOPE, stream, "tail").offsets)
         if self._random.random() < 0.15:
-            offsets = {one: at + _BYTES_AHEAD for one, at in offsets.items()}
+            offsets = {segment: at + _BYTES_AHEAD for segment, at in offsets.items()}
         self._run.retention.note_other(stream, offsets)
         self._run.retry(lambda: self._plane.streams.truncate_stream(SCOPE, stream, offsets))
 

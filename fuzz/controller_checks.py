@@ -88,14 +88,14 @@ class ControllerChecks:
                 members.setdefault((stream, decision), []).append(identifier)
         for (stream, decision), identifiers in members.items():
             states = {identifier: self._model.state((stream, identifier)) for identifier in identifiers}
-            aborted = {one for one, state in states.items() if state is TransactionState.ABORTED}
+            aborted = {identifier for identifier, state in states.items() if state is TransactionState.ABORTED}
             lost = {identifier for identifier in identifiers if (stream, identifier) in self._model.lost}
             where = f"{decision} in {stream} is {Counter(states.values())}"
             require(bool(lost) or not aborted, f"{where}, and lost nothing")
             is_whole = len(aborted) == len(identifiers)
             require(is_whole or aborted <= lost, f"{where}: {sorted(aborted - lost)} lost nothing")
             require(is_whole or (stream, decision.set_id) not in self._model.noted, f"{where} after a loss was noted")
-            early = lost - {one for place, one in self._model.lost_late if place == stream}
+            early = lost - {identifier for place, identifier in self._model.lost_late if place == stream}
             require(is_whole or not early, f"{where}, and lost {sorted(early)} before it was decided")
 
     def _check_answer(self, call: SetCall) -> None:
@@ -160,7 +160,7 @@ class ControllerChecks:
         """The segments that the stream has, with the offsets at which they start."""
         _, truncation = self._plane.records.get_with_truncation(SCOPE, stream)
         offsets = truncation.cut.offsets if truncation is not None else {}
-        starts = {segment_name(SCOPE, stream, one): offset for one, offset in offsets.items()}
+        starts = {segment_name(SCOPE, stream, segment): offset for segment, offset in offsets.items()}
         return {name: starts.get(name, 0) for name in self._expected_segments(stream)}
 
     def _read(self, stream: str) -> list[list[int]]:
@@ -204,15 +204,19 @@ class ControllerChecks:
     def _check_order(self, where: str, order: list[ModelTransaction]) -> None:
         """A commit that was answered before another was called is first, as is an earlier epoch of a writer."""
         distinct = [order[0], *(after for before, after in pairwise(order) if after is not before)] if order else []
-        for index, one in enumerate(distinct):
+        for index, transaction in enumerate(distinct):
             for later in distinct[index + 1 :]:
-                if later is one:
+                if later is transaction:
                     continue
                 was_first = (
-                    later.committed is not None and one.first_commit is not None and later.committed < one.first_commit
+                    later.committed is not None
+                    and transaction.first_commit is not None
+                    and later.committed < transaction.first_commit
                 )
-                require(not was_first, f"{where}: {one.place} is before {later.place}, which was committed first")
-                mine, its = self._model.decided.get(one.place), self._model.decided.get(later.place)
+                require(
+                    not was_first, f"{where}: {transaction.place} is before {later.place}, which was committed first"
+                )
+                mine, its = self._model.decided.get(transaction.place), self._model.decided.get(later.place)
                 if mine and its and (mine.writer, mine.home) == (its.writer, its.home):
                     is_turned = mine.epoch > its.epoch and mine.number > its.number
                     require(not is_turned, f"{where}: {mine} is before {its}")

@@ -103,7 +103,7 @@ class Readers:
 
     def _publish(self) -> None:
         """A subscriber that is registered publishes a new position."""
-        streams = [one for name in STREAMS if (one := self._plane.records.find(SCOPE, name)) is not None]
+        streams = [stored for name in STREAMS if (stored := self._plane.records.find(SCOPE, name)) is not None]
         known = [(stream.stream.name, each) for stream in streams for each in self._records.all(stream.stream)]
         if not known:
             return

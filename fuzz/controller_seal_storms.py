@@ -51,7 +51,9 @@ class SealStorms:
         works = [partial(self._messages.process_twice, waiting[-1]) for _ in range(self._random.randint(2, 4))]
         slow_at = itertools.cycle(_SLOW_AT_SEALS)
         self._run.note("storm of seals")
-        return [Process("processor", work, slow_at=one) for work, one in zip(works, slow_at, strict=False)]
+        return [
+            Process("processor", work, slow_at=slow_calls) for work, slow_calls in zip(works, slow_at, strict=False)
+        ]
 
     def _followers(self, stream: str) -> list[Process]:
         """A writer commits its next set while the former ones are committed in several runs."""

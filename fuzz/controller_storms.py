@@ -90,7 +90,8 @@ class Storms:
         works = works[:_PROCESSORS_MAX]
         slow_at = _SLOW_AT_COMMITS if random.random() < _SLOW_SHARE else ((),)
         found = [
-            Process("processor", work, slow_at=one) for work, one in zip(works, itertools.cycle(slow_at), strict=False)
+            Process("processor", work, slow_at=slow_calls)
+            for work, slow_calls in zip(works, itertools.cycle(slow_at), strict=False)
         ]
         found += [Process("tick", messages.tick) for _ in range(random.randint(0, 1))]
         found += [Process("volumes", self._losses.lose_volumes) for _ in range(random.random() < 0.2)]

@@ -34,9 +34,9 @@ class Successors:
                 found = self._run.service().list_open(SCOPE, stream, _LISTED_MAX).items
                 opened = [each for each in found if each.state is TransactionState.OPEN]
                 if opened:
-                    one = self._random.choice(opened)
-                    is_long = one.lease_end_ms - one.created_ms >= LONG_MS
-                    known = self._run.model.add((stream, one.transaction_id), may_expire=not is_long)
+                    transaction = self._random.choice(opened)
+                    is_long = transaction.lease_end_ms - transaction.created_ms >= LONG_MS
+                    known = self._run.model.add((stream, transaction.transaction_id), may_expire=not is_long)
                     self._write(known)
                     if self._random.random() < 0.4:
                         self._commit(known)

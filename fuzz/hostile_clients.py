@@ -241,7 +241,7 @@ def run(seed: int, *, seconds: float, tokens: str, attacks: Sequence[str] = ()) 
         if "event=container_failed" in log or "Traceback" in log:
             raise WrongStateError(f"a container has stopped: {log[-2_000:]}")
     took_s.sort()
-    rounds = " ".join(f"{one}={count}" for one, count in sorted(target.rounds.items()))
+    rounds = " ".join(f"{kind}={count}" for kind, count in sorted(target.rounds.items()))
     summary = (
         f"tokens {tokens}: {len(took_s)} appends, median {took_s[len(took_s) // 2] * 1e3:.1f} ms, "
         f"p99 {took_s[len(took_s) * 99 // 100] * 1e3:.0f} ms, longest {took_s[-1] * 1e3:.0f} ms; rounds {rounds}"

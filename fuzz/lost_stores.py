@@ -165,14 +165,14 @@ async def replace_all(scene: Scene) -> None:
 
 async def cut_one_way(scene: Scene) -> None:
     """What one store says to another one is lost."""
-    one, other = _two(scene)
-    await _cut(scene, (one, other))
+    first, second = _two(scene)
+    await _cut(scene, (first, second))
 
 
 async def cut_pair(scene: Scene) -> None:
     """Two stores do not reach each other; the third one reaches both."""
-    one, other = _two(scene)
-    await _cut(scene, (one, other), (other, one))
+    first, second = _two(scene)
+    await _cut(scene, (first, second), (second, first))
 
 
 async def cut_off_store(scene: Scene) -> None:
@@ -308,8 +308,8 @@ async def _kill_together(scene: Scene, victims: Sequence[Store]) -> None:
 
 
 def _two(scene: Scene) -> tuple[str, str]:
-    one, other = scene.random.sample(scene.stores, 2)
-    return one.store_id, other.store_id
+    first, second = scene.random.sample(scene.stores, 2)
+    return first.store_id, second.store_id
 
 
 async def _cut(scene: Scene, *cuts: Cut) -> None:

@@ -142,7 +142,7 @@ class Turns:
         self._turns += 1
         awake = [each for each in self._running if each.wakes_at <= self._turns]
         if not awake:
-            first = min(self._running, key=lambda one: one.wakes_at)
+            first = min(self._running, key=lambda process: process.wakes_at)
             self._turns = first.wakes_at
             awake = [first]
         if self._current in awake and self._random.random() < self._keeps_turn:

@@ -49,7 +49,7 @@ class CopiedStreams:
 
     def merge(self, stream: str = "in") -> None:
         """Replaces the first two segments by one; splits before if no more than the smallest number are left."""
-        found = sorted(self._client.admin.segments(self._scope, stream), key=lambda one: one.key_range.low)
+        found = sorted(self._client.admin.segments(self._scope, stream), key=lambda segment: segment.key_range.low)
         if len(found) <= SEGMENTS_MIN:
             self.split(stream)
             self.merge(stream)

@@ -47,7 +47,11 @@ def _call(method: str, path: str, call: Mapping[str, Any]) -> Iterator[str]:
             yield f"| `{parameter['name']}` | {parameter['in']} | {_type(parameter['schema'])} | {_cell(meaning)} |\n"
     if "requestBody" in call:
         yield f"\nBody: {_content(call['requestBody'])}\n"
-    answers = [f"{status} {_content(one)}".strip() for status, one in call["responses"].items() if status != "default"]
+    answers = [
+        f"{status} {_content(response)}".strip()
+        for status, response in call["responses"].items()
+        if status != "default"
+    ]
     yield f"\nAnswer: {', '.join(answers)}\n"
 
 

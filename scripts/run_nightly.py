@@ -168,9 +168,9 @@ def report() -> str:
         (step, Outcome(**json.loads(step.stored_outcome.read_text()))) for step in STEPS if step.stored_outcome.exists()
     ]
     lines += [
-        f"| {step.name} | `{step.shown_command}` | {one.started} | {one.revision} | {one.seconds / 60:.1f} "
-        f"| {result_text(one)} |"
-        for step, one in outcomes
+        f"| {step.name} | `{step.shown_command}` | {outcome.started} | {outcome.revision} | {outcome.seconds / 60:.1f} "
+        f"| {result_text(outcome)} |"
+        for step, outcome in outcomes
     ]
     for step, _one in outcomes:
         shown = step.log.read_text(errors="replace").replace(str(ROOT), ".").splitlines()

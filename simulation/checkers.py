@@ -95,17 +95,17 @@ class Checkers:
         promised. I10: its truncation point is that of a checkpoint.
         """
         self._durable[replica].update(entries)
-        for (one, container), promise in self._promises.items():
-            if one == replica and recovered.get(container, RecoveredLog()).promise < promise:
+        for (holder, container), promise in self._promises.items():
+            if holder == replica and recovered.get(container, RecoveredLog()).promise < promise:
                 self.violated("I3", f"a start does not find the promise {promise} of container {container}")
         for container, log in recovered.items():
             if log.truncated_before > self.checkpoint_end[container]:
                 self.violated(
                     "I10", f"a replica truncated entries before {log.truncated_before}, tier 2 has not got them"
                 )
-        for (one, container), (epoch, last) in self._held.items():
+        for (holder, container), (epoch, last) in self._held.items():
             record = self._records[container]
-            if one != replica or record is None or not record.chain.has(epoch, last):
+            if holder != replica or record is None or not record.chain.has(epoch, last):
                 continue
             log = recovered.get(container, RecoveredLog())
             truncated_before = max(log.truncated_before, record.truncated_before)
@@ -132,7 +132,7 @@ class Checkers:
     def had(self, container: int, chain: LedgerChain, replicas: Iterable[ReplicaId]) -> set[tuple[int, int]]:
         """The entries of a log (epoch, entry) that some of the replicas once had durable."""
         keys = (key for replica in replicas for key in self._durable[replica])
-        return {(epoch, entry) for one, epoch, entry in keys if one == container and chain.has(epoch, entry)}
+        return {(epoch, entry) for holder, epoch, entry in keys if holder == container and chain.has(epoch, entry)}
 
     # What replicas do.
 

@@ -117,12 +117,12 @@ class Cluster:
         lost = partial(store.link_lost, other.replica, self.network.link_from(other.address, store.number))
         self.scheduler.after(delay, "link lost", lost, store.number)
 
-    def _reset(self, one: Store, other: Store) -> None:
+    def _reset(self, first: Store, second: Store) -> None:
         """End the links between two stores, as if one of them had sent a reset."""
-        if one is not other:
-            for store, peer in ((one, other), (other, one)):
+        if first is not second:
+            for store, peer in ((first, second), (second, first)):
                 self._tell_lost(store, peer, self.draws.between(MS, 50 * MS, "notice", store.number))
-            self.network.reset(one.number, other.number)
+            self.network.reset(first.number, second.number)
 
     # Who owns what.
 
@@ -153,9 +153,9 @@ class Cluster:
 
     def carry_out(self, step: Step) -> None:
         if step.kind == APPEND:
-            self.append(step.one, step.amount)
+            self.append(step.target, step.amount)
         elif step.kind == CHECKPOINT:
-            self.checkpoint(step.one, step.amount)
+            self.checkpoint(step.target, step.amount)
         else:
             self.faults[step.kind] += 1
             self._inject(step)
@@ -184,7 +184,7 @@ class Cluster:
         self.checkers.state("truncated")
 
     def _inject(self, step: Step) -> None:
-        store, other, until = self.stores[step.one], self.stores[step.other], self.scheduler.now + step.amount
+        store, other, until = self.stores[step.target], self.stores[step.other], self.scheduler.now + step.amount
         match step.kind:
             case "kill":
                 if store.is_running:
@@ -232,7 +232,7 @@ class Cluster:
             case "reset":
                 self._reset(store, other)
             case "new link":
-                self._replace_link(step.one % self.swarm.containers, other, step.amount)
+                self._replace_link(step.target % self.swarm.containers, other, step.amount)
             case "placement":
                 self._shift = step.amount
                 self._placements.clear()
@@ -276,26 +276,26 @@ class Cluster:
             self.take_over(container, store)
 
     def _cut(self, step: Step) -> None:
-        def cut(one: int, other: int) -> None:
-            if one != other:
-                self.network.cut(one, other, step.amount)
-                silent = partial(self._reset, self.stores[one], self.stores[other])
+        def cut(first: int, second: int) -> None:
+            if first != second:
+                self.network.cut(first, second, step.amount)
+                silent = partial(self._reset, self.stores[first], self.stores[second])
                 self.scheduler.after(LINK_SILENCE, "silence", silent)
 
         match step.kind:
             case "cut direction":
-                cut(step.one, step.other)
+                cut(step.target, step.other)
             case "cut pair":
-                cut(step.one, step.other)
-                cut(step.other, step.one)
+                cut(step.target, step.other)
+                cut(step.other, step.target)
             case "cut store":
                 for number in range(len(self.stores)):
-                    cut(step.one, number)
-                    cut(number, step.one)
+                    cut(step.target, number)
+                    cut(number, step.target)
             case "swizzle":
                 for number in range(len(self.stores)):
                     delay = (number * 7 + step.other) % 5 * 100 * MS
-                    self.scheduler.after(delay, "swizzle", partial(cut, step.one, number))
+                    self.scheduler.after(delay, "swizzle", partial(cut, step.target, number))
             case _:
                 raise AssertionError(f"unknown step {step}")
 

@@ -84,12 +84,12 @@ class Network:
         """The connection between a process and a store as it is now."""
         return Link(source.store, source.incarnation, self._resets_between(source.store, target))
 
-    def reset(self, one: int, other: int) -> None:
+    def reset(self, first: int, second: int) -> None:
         """End the connections between two stores. What was on its way is lost."""
-        self._resets[min(one, other), max(one, other)] = self._resets_between(one, other) + 1
+        self._resets[min(first, second), max(first, second)] = self._resets_between(first, second) + 1
 
-    def _resets_between(self, one: int, other: int) -> int:
-        return self._resets.get((min(one, other), max(one, other)), 0)
+    def _resets_between(self, first: int, second: int) -> int:
+        return self._resets.get((min(first, second), max(first, second)), 0)
 
     def slow_down(self, source: Address, target: Address, delay: int) -> None:
         """Until there is a new link, messages take `delay`, and as long again as the link has been slow."""

@@ -25,11 +25,11 @@ _DURATIONS: Final = {
 
 
 class Step(NamedTuple):
-    """Something that happens at a time. `one` and `other` are stores, or a container; `amount` depends on the kind."""
+    """What happens at a time. `target` and `other` are stores, or a container; `amount` depends on the kind."""
 
     time: int
     kind: str
-    one: int
+    target: int
     other: int
     amount: int
 
@@ -47,9 +47,9 @@ def draw_tape(draws: Draws, swarm: Swarm) -> list[Step]:
         if rate is None:
             continue
         for time in _times(draws, swarm, int(SECOND / rate), kind, actor):
-            one, other = draws.below(swarm.stores, "store", actor), draws.below(swarm.stores, "other store", actor)
+            target, other = draws.below(swarm.stores, "store", actor), draws.below(swarm.stores, "other store", actor)
             low, high = _DURATIONS.get(kind, (0, 1 << 30))
-            steps.append(Step(time, kind, one, other, draws.between(low, high, "amount", actor)))
+            steps.append(Step(time, kind, target, other, draws.between(low, high, "amount", actor)))
     return sorted(steps)
 
 

@@ -142,7 +142,7 @@ def abort_labelled(scope: ScopeName, stream: StreamName, request: LabelledAbortR
 def ping_transactions(scope: ScopeName, stream: StreamName, request: LeasesRequest) -> LeaseOutcomes:
     service = wiring.transaction_service()
     outcomes = service.ping_transactions(scope, stream, request.identifiers(), request.lease_ms)
-    return LeaseOutcomes(tuple(_lease_outcome(one, outcome) for one, outcome in outcomes.items()))
+    return LeaseOutcomes(tuple(_lease_outcome(transaction, outcome) for transaction, outcome in outcomes.items()))
 
 
 def _lease_outcome(identifier: int, outcome: Transaction | HeadraceError) -> LeaseOutcome:

@@ -68,7 +68,7 @@ def batches(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
     """The lines in the order of time, in pieces that CloudWatch Logs takes with one request each."""
     batch: list[Line] = []
     size = 0
-    for line in sorted(lines, key=lambda one: int(one["timestamp"])):
+    for line in sorted(lines, key=lambda line: int(line["timestamp"])):
         more = len(line["message"].encode("utf-8", "surrogatepass")) + LINE_OVERHEAD_BYTES
         is_full = len(batch) == BATCH_LINES_MAX or size + more > BATCH_BYTES_MAX
         if batch and (is_full or line["timestamp"] - batch[0]["timestamp"] > BATCH_SPAN_MS):

@@ -256,11 +256,11 @@ class Audit(grpc.aio.ServerInterceptor):
             _log.error("event=audit_line_lost action=%s principal=%r error=%r", line.action, line.principal, error)
 
 
-def _keep(unfinished: set[asyncio.Future[Any]], one: asyncio.Future[Any] | None) -> None:
+def _keep(unfinished: set[asyncio.Future[Any]], future: asyncio.Future[Any] | None) -> None:
     """Keep it until it is done."""
-    if one is not None:
-        unfinished.add(one)
-        one.add_done_callback(unfinished.discard)
+    if future is not None:
+        unfinished.add(future)
+        future.add_done_callback(unfinished.discard)
 
 
 def _no_names(_request: Any) -> tuple[str, ...]:

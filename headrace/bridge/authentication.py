@@ -108,7 +108,9 @@ class ReplyTokens:
                 grants[resource] = level
         if grants.get(stream_resource(scope, name)) is Access.READ_UPDATE:
             # Pravega has one level for both: a user who may write may also call truncateStream and sealStream.
-            grants = {one: Access.MANAGE if level is Access.READ_UPDATE else level for one, level in grants.items()}
+            grants = {
+                resource: Access.MANAGE if level is Access.READ_UPDATE else level for resource, level in grants.items()
+            }
         if not grants:
             wanted = (request.level or Access.READ).name
             raise UnauthorizedError(f"user {user.name} has no {wanted} on {name_resources(scope, name)[0]}")
@@ -157,13 +159,13 @@ class _List:
     resource: Callable[[Any], str]
 
 
-_STREAMS = _List("streams", lambda one: named_resource(one.scope, one.stream))
+_STREAMS = _List("streams", lambda stream: named_resource(stream.scope, stream.stream))
 
 LISTS: Final[Mapping[str, _List]] = {
     "listScopes": _List("scopes", scope_resource),
     "listStreamsInScope": _STREAMS,
     "listStreamsInScopeForTag": _STREAMS,
-    "listKeyValueTablesInScope": _List("kvtables", lambda one: table_resource(one.scope, one.kvtName)),
+    "listKeyValueTablesInScope": _List("kvtables", lambda table: table_resource(table.scope, table.kvtName)),
 }
 """The rpcs with pages. They have only what the user may read."""
 
@@ -205,7 +207,7 @@ class Authentication(grpc.aio.ServerInterceptor):
                 _log.exception("event=rpc_failed rpc=%s", rpc)
                 return await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL_MESSAGE)
 
-            reply = await _visible(rpc, user, message, lambda one: handler.unary_unary(one, context))
+            reply = await _visible(rpc, user, message, lambda visible: handler.unary_unary(visible, context))
             if token is not None and token.text:
                 reply.delegationToken = token.text
                 call.grants = token.grants

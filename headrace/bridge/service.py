@@ -280,8 +280,8 @@ class ControllerService:
         return not self._streams.get_stream(scope, stream).state.takes_events
 
 
-def _stream_name(one: StreamSummary) -> str:
-    return one.stream
+def _stream_name(summary: StreamSummary) -> str:
+    return summary.stream
 
 
 # The rpc that deletes a scope with all of its resources.

@@ -85,12 +85,12 @@ def _store(store: StoreView) -> dict[str, Any]:
     }
 
 
-def _container(one: ContainerView) -> dict[str, Any]:
-    return one.to_json()
+def _container(container: ContainerView) -> dict[str, Any]:
+    return container.to_json()
 
 
-def _address(one: ContainerView) -> str | None:
-    return None if one.host is None else f"{one.host}:{one.port}"
+def _address(container: ContainerView) -> str | None:
+    return None if container.host is None else f"{container.host}:{container.port}"
 
 
 _CONFIRMATION = "accept"
@@ -117,16 +117,16 @@ def logs(session: Session) -> Outcome:
     found = session.client.admin.cluster.logs().logs
     rows = [
         (
-            one.container,
-            one.state,
-            one.copies,
-            [_member(each) for each in one.members],
-            [f"{ledger.epoch}:{ledger.first}" for ledger in one.ledgers],
-            one.truncated if one.next_entry is None else one.next_entry,
-            one.complete,
-            one.blocked,
+            log.container,
+            log.state,
+            log.copies,
+            [_member(each) for each in log.members],
+            [f"{ledger.epoch}:{ledger.first}" for ledger in log.ledgers],
+            log.truncated if log.next_entry is None else log.next_entry,
+            log.complete,
+            log.blocked,
         )
-        for one in found
+        for log in found
     ]
     columns = ("CONTAINER", "STATE", "COPIES", "MEMBERS", "LEDGERS", "TRUNCATED", "COMPLETE", "BLOCKED")
     return Outcome({"logs": [_document(each) for each in found]}, columns, rows)

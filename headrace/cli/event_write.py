@@ -617,7 +617,7 @@ class _Load:
         loading = self._loading
 
         def count() -> Written:
-            return Written(loading.events, loading.acknowledged, sum(one.bytes_read for _, one in self._inputs))
+            return Written(loading.events, loading.acknowledged, sum(source.bytes_read for _, source in self._inputs))
 
         with WriteProgress(count, self._total_bytes, sys.stderr):
             for index in range(len(self._inputs)):

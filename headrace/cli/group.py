@@ -312,10 +312,10 @@ def _shown(view: ReaderGroupView) -> Outcome:
     return Outcome(_document(view), details=details)
 
 
-def _stream_text(one: GroupStream) -> str:
-    start = f" from {_cut_text(one.start)}" if one.start else ""
-    end = f" to {_cut_text(one.end)}" if one.end else ""
-    return f"{one.scope}/{one.stream}{start}{end}"
+def _stream_text(stream: GroupStream) -> str:
+    start = f" from {_cut_text(stream.start)}" if stream.start else ""
+    end = f" to {_cut_text(stream.end)}" if stream.end else ""
+    return f"{stream.scope}/{stream.stream}{start}{end}"
 
 
 def _cut_text(position: StreamCut) -> str:
@@ -566,18 +566,18 @@ class _Samples:
             details.append(("slowest reader", behind))
         return Outcome(document, columns, rows, details=details)
 
-    def _change(self, one: Lag) -> tuple[str | None, str | None]:
+    def _change(self, lag: Lag) -> tuple[str | None, str | None]:
         """The change of the lag per second, and when the lag is zero if that goes on."""
-        if one.bytes is None:
+        if lag.bytes is None:
             return None, None
         now_s = time.monotonic()
-        last = self._last.get(one.stream)
-        self._last[one.stream] = (now_s, one.bytes)
+        last = self._last.get(lag.stream)
+        self._last[lag.stream] = (now_s, lag.bytes)
         if last is None or now_s <= last[0]:
             return None, None
-        bytes_per_s = (one.bytes - last[1]) / (now_s - last[0])
+        bytes_per_s = (lag.bytes - last[1]) / (now_s - last[0])
         change = f"{'-' if bytes_per_s < 0 else '+'}{rate_text(abs(bytes_per_s))}"
-        return change, duration_text(one.bytes / -bytes_per_s) if bytes_per_s < 0 else None
+        return change, duration_text(lag.bytes / -bytes_per_s) if bytes_per_s < 0 else None
 
 
 def _of_stream(told: GroupLag, name: str) -> Lag:
@@ -607,9 +607,9 @@ def _segments(told: GroupLag) -> list[dict[str, Any]]:
     ]
 
 
-def _row(one: Lag, *, is_published: bool) -> tuple[Any, ...]:
-    if one.bytes is None:
-        return (str(one.stream), "not known", None)
+def _row(lag: Lag, *, is_published: bool) -> tuple[Any, ...]:
+    if lag.bytes is None:
+        return (str(lag.stream), "not known", None)
     if is_published:
-        return (str(one.stream), size_text(one.bytes), None if one.updated_ms is None else time_text(one.updated_ms))
-    return (str(one.stream), size_text(one.bytes), f"{'about ' if one.events_are_estimated else ''}{one.events}")
+        return (str(lag.stream), size_text(lag.bytes), None if lag.updated_ms is None else time_text(lag.updated_ms))
+    return (str(lag.stream), size_text(lag.bytes), f"{'about ' if lag.events_are_estimated else ''}{lag.events}")

@@ -60,14 +60,14 @@ def endpoint_details(found: SegmentEndpoint) -> list[tuple[str, Any]]:
     ]
 
 
-def segment_document(one: ScaledSegment) -> dict[str, Any]:
+def segment_document(segment: ScaledSegment) -> dict[str, Any]:
     """A segment as JSON."""
     return {
-        "segment": one.segment_id,
-        "name": one.name if isinstance(one, SegmentView) else "",
-        "low": one.low,
-        "high": one.high,
-        "startOffset": one.start_offset if isinstance(one, StartedSegment) else None,
+        "segment": segment.segment_id,
+        "name": segment.name if isinstance(segment, SegmentView) else "",
+        "low": segment.low,
+        "high": segment.high,
+        "startOffset": segment.start_offset if isinstance(segment, StartedSegment) else None,
     }
 
 
@@ -136,7 +136,7 @@ def list_(
 def _of_cut(session: Session, stream: ScopedName, offsets: dict[int, int]) -> Outcome:
     """The segments of a stream cut, which may be of several epochs; the document has the last of these."""
     ranges = session.client.admin.segments_between(*stream, offsets, offsets).ranges
-    at_cut = sorted((span for span in ranges if span.segment_id in offsets), key=lambda one: one.key_range)
+    at_cut = sorted((span for span in ranges if span.segment_id in offsets), key=lambda span: span.key_range)
     document = {
         "epoch": max(segment_epoch(segment.segment_id) for segment in at_cut),
         "sealed": False,

@@ -440,7 +440,7 @@ def _plan(stream: ScopedName, count: int, sealed: dict[int, KeyRange], new: tupl
         "newRanges": [{"low": each.low, "high": each.high} for each in new],
         "segments": count,
     }
-    rows: Parts = [("seal", segment_text(one), *_bounds(key_range)) for one, key_range in sealed.items()]
+    rows: Parts = [("seal", segment_text(identifier), *_bounds(key_range)) for identifier, key_range in sealed.items()]
     rows += [("create", "", *_bounds(each)) for each in new]
     return Outcome(document, ("STEP", "SEGMENT", "FROM KEY", "TO KEY"), rows)
 

@@ -236,25 +236,25 @@ def _growth(session: Session, stream: ScopedName, interval_s: float) -> Growth |
 
 
 def _segment_document(segments: EpochSegments, index: int, growth: Growth | None) -> dict[str, Any]:
-    one = segments.segments[index]
+    segment = segments.segments[index]
     return {
-        "segment": one.segment_id,
-        "name": one.name,
-        "low": one.key_range.low,
-        "high": one.key_range.high,
-        "bytesPerS": None if growth is None else round(growth.bytes_per_s.get(one.segment_id, 0.0), 1),
+        "segment": segment.segment_id,
+        "name": segment.name,
+        "low": segment.key_range.low,
+        "high": segment.key_range.high,
+        "bytesPerS": None if growth is None else round(growth.bytes_per_s.get(segment.segment_id, 0.0), 1),
     }
 
 
 def _segment_row(session: Session, segments: EpochSegments, index: int, growth: Growth | None) -> tuple[Any, ...]:
-    one = segments.segments[index]
+    segment = segments.segments[index]
     used, unused = ("█", "·") if session.is_terminal else ("#", ".")
     row = (
-        segment_text(one.segment_id),
-        key_space_bar(one.key_range, used=used, unused=unused),
-        f"{(one.key_range.high - one.key_range.low) * 100:.1f} %",
+        segment_text(segment.segment_id),
+        key_space_bar(segment.key_range, used=used, unused=unused),
+        f"{(segment.key_range.high - segment.key_range.low) * 100:.1f} %",
     )
-    return row if growth is None else (*row, rate_text(growth.bytes_per_s.get(one.segment_id, 0.0)))
+    return row if growth is None else (*row, rate_text(growth.bytes_per_s.get(segment.segment_id, 0.0)))
 
 
 def _lag_row(lag: Lag) -> tuple[Any, ...]:

@@ -41,7 +41,13 @@ def styled(outcome: Outcome) -> RenderableType:
     parts += [
         Group(Text(section.title, style="bold"), _table(section.columns, section.rows)) for section in outcome.sections
     ]
-    return Group(*[part for index, one in enumerate(parts) for part in ((Text(""), one) if index else (one,))])
+    return Group(
+        *[
+            part
+            for index, renderable in enumerate(parts)
+            for part in ((Text(""), renderable) if index else (renderable,))
+        ]
+    )
 
 
 def _pairs(outcome: Outcome) -> Table:

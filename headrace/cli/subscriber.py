@@ -93,18 +93,18 @@ def unregister(
     return Outcome(document, text=f"retention of {stream} does not wait for {subscriber}")
 
 
-def subscriber_document(one: SubscriberView) -> dict[str, Any]:
+def subscriber_document(subscriber: SubscriberView) -> dict[str, Any]:
     """A subscriber as JSON."""
     return {
-        "subscriber": one.subscriber,
-        "generation": one.generation,
-        "cut": {str(segment): offset for segment, offset in one.offsets.items()},
-        "updatedMs": one.updated_ms,
+        "subscriber": subscriber.subscriber,
+        "generation": subscriber.generation,
+        "cut": {str(segment): offset for segment, offset in subscriber.offsets.items()},
+        "updatedMs": subscriber.updated_ms,
     }
 
 
-def position_text(one: SubscriberView) -> str:
-    return ",".join(f"{segment_text(segment)}:{offset}" for segment, offset in one.offsets.items())
+def position_text(subscriber: SubscriberView) -> str:
+    return ",".join(f"{segment_text(segment)}:{offset}" for segment, offset in subscriber.offsets.items())
 
 
 def _position(stream: str, found: SubscriberView) -> Outcome:

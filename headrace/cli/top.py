@@ -69,7 +69,7 @@ class _Samples:
         """The growth of each stream since the last sample, the fastest first."""
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             found = [each for each in pool.map(self._sample, self._streams()) if each is not None]
-        return sorted(found, key=lambda one: (-one.growth.total_bytes_per_s, one.stream))
+        return sorted(found, key=lambda live: (-live.growth.total_bytes_per_s, live.stream))
 
     def outcome(self, count: int) -> Outcome:
         live = self.take()
@@ -101,7 +101,7 @@ class _Samples:
         return None if growth is None else Live(stream, growth)
 
 
-def _row(one: Live) -> tuple[Any, ...]:
-    growth = one.growth
+def _row(live: Live) -> tuple[Any, ...]:
+    growth = live.growth
     busiest = max(growth.bytes_per_s.values(), default=0.0)
-    return (str(one.stream), rate_text(growth.total_bytes_per_s), len(growth.tail.positions), rate_text(busiest))
+    return (str(live.stream), rate_text(growth.total_bytes_per_s), len(growth.tail.positions), rate_text(busiest))

@@ -152,17 +152,20 @@ def committed_epoch(
     return Outcome({"writer": writer, "epoch": epoch}, text=text)
 
 
-def transaction_document(one: TransactionView) -> dict[str, Any]:
+def transaction_document(transaction: TransactionView) -> dict[str, Any]:
     """A transaction as JSON, without its segments."""
     return {
-        "transaction": one.transaction,
-        "state": one.state,
-        "creationTimeMs": one.creation_time_ms,
-        "leaseEndMs": one.lease_end_ms,
-        "completionTimeMs": one.completion_time_ms,
-        "label": one.label,
+        "transaction": transaction.transaction,
+        "state": transaction.state,
+        "creationTimeMs": transaction.creation_time_ms,
+        "leaseEndMs": transaction.lease_end_ms,
+        "completionTimeMs": transaction.completion_time_ms,
+        "label": transaction.label,
     }
 
 
-def _ended(one: TransactionView) -> Outcome:
-    return Outcome(transaction_document(one), text=f"transaction {one.transaction} is {state_text(one.state)}")
+def _ended(transaction: TransactionView) -> Outcome:
+    return Outcome(
+        transaction_document(transaction),
+        text=f"transaction {transaction.transaction} is {state_text(transaction.state)}",
+    )

@@ -230,7 +230,7 @@ async def pages_of_keys(
 async def merged(sources: Sequence[AsyncIterator[tuple[bytes, Keyed]]]) -> AsyncIterator[tuple[bytes, Keyed]]:
     """Merges sources into one sequence in key order. Each source must be in order, and no key may be in two sources."""
     firsts = await asyncio.gather(*(anext(source, None) for source in sources))
-    heap = [(one[0], index, one[1]) for index, one in enumerate(firsts) if one is not None]
+    heap = [(first[0], index, first[1]) for index, first in enumerate(firsts) if first is not None]
     heapq.heapify(heap)
     while heap:
         key, index, value = heap[0]

@@ -144,7 +144,9 @@ class SegmentConnections(Unpicklable):
             return
         at = connection.host, connection.port
         if (found.host, found.port) != at:
-            self._endpoints = {each: one for each, one in self._endpoints.items() if (one.host, one.port) != at}
+            self._endpoints = {
+                each: endpoint for each, endpoint in self._endpoints.items() if (endpoint.host, endpoint.port) != at
+            }
             connection.close("has stopped answering, and another store has its segments")
 
 

@@ -96,8 +96,8 @@ class BrowserGuard:
         return sent is not None and _equal(sent, self._session)
 
 
-def _equal(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
+def _equal(sent: str, expected: str) -> bool:
+    return hmac.compare_digest(sent.encode(), expected.encode())
 
 
 def _local(path: str) -> str:

@@ -282,7 +282,14 @@ class SegmentSource:
         if isinstance(start, datetime):
             start = self._client.stream_cut_at(*self._stream, start)
         after = self._client.admin.segments_between(*self._stream, start if isinstance(start, StreamCut) else None)
-        return next((one.start_offset for one in after.ranges if one.segment_id == self._segment_id), self._end)
+        return next(
+            (
+                segment_range.start_offset
+                for segment_range in after.ranges
+                if segment_range.segment_id == self._segment_id
+            ),
+            self._end,
+        )
 
     def read(self) -> EventBatch | None:
         if not self._batches:

@@ -216,15 +216,15 @@ def delete_run(scope: str, stream: str) -> Delete:
     return Delete(commit_run_key(scope, stream), None)
 
 
-def set_ends(stream: Stream, one: RunSet) -> list[Write]:
+def set_ends(stream: Stream, run_set: RunSet) -> list[Write]:
     """The writes after which a set's entry in the order means what is left, or the set is gone.
 
     The transaction of these writes also writes the current record, whose version is checked.
     """
-    if one.rest is not None:
-        return [replace_order(stream.scope, stream.name, one.mark, one.rest)]
-    former = Delete(order_key(stream.scope, stream.name, one.mark.order), None)
-    return [former, delete_commit_part(stream.scope, stream.name, one.set_id, None)]
+    if run_set.rest is not None:
+        return [replace_order(stream.scope, stream.name, run_set.mark, run_set.rest)]
+    former = Delete(order_key(stream.scope, stream.name, run_set.mark.order), None)
+    return [former, delete_commit_part(stream.scope, stream.name, run_set.set_id, None)]
 
 
 def find_commit_run(store: MetadataStore, scope: str, stream: str) -> CommitRun | None:
@@ -245,16 +245,18 @@ def _commit_run(body: Body) -> CommitRun:
     )
 
 
-def _set_fields(one: RunSet) -> dict[str, Any]:
+def _set_fields(run_set: RunSet) -> dict[str, Any]:
     """The entry of a set as the run found it, and the position and the id of the member that is next after the run."""
-    mark, order = one.mark, one.mark.order
+    mark, order = run_set.mark, run_set.mark.order
     optional = {name: value for name, value in (("passed", mark.passed), ("version", mark.version)) if value}
     return {
-        "set": one.set_id,
+        "set": run_set.set_id,
         "first": transaction_text(mark.transaction_id),
         "marked": mark.marked_ms,
         "order": [order.number, transaction_text(order.group), order.index],
-        "rest": None if one.rest is None else [one.rest.position, transaction_text(one.rest.transaction_id)],
+        "rest": None
+        if run_set.rest is None
+        else [run_set.rest.position, transaction_text(run_set.rest.transaction_id)],
         **optional,
     }
 

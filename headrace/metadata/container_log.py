@@ -232,8 +232,8 @@ def _check(log: ContainerLog) -> None:
     _require(log.next_entry is None, "a next entry although it is open")
     _require(min(1, log.copies) <= len(log.members) <= log.copies, f"{len(log.members)} members of {log.copies} copies")
     _require(bool(log.ledgers), "no ledger")
-    for one, following in zip(log.ledgers, log.ledgers[1:], strict=False):
-        _require(one.epoch < following.epoch and one.first <= following.first, "ledgers that are not in order")
+    for ledger, following in zip(log.ledgers, log.ledgers[1:], strict=False):
+        _require(ledger.epoch < following.epoch and ledger.first <= following.first, "ledgers that are not in order")
 
 
 def _require(holds: bool, problem: str) -> None:

@@ -85,7 +85,7 @@ def extend_sealed_segments(
     if record is None:
         return Create(key, sealed_segments_body(sealed))
     known = decode_sealed_segments(record.body)
-    ended = {identifier: one for identifier, one in known.items() if one.replaced_in is not None}
+    ended = {identifier: end for identifier, end in known.items() if end.replaced_in is not None}
     extended = {**known, **sealed, **ended}
     return None if extended == known else Replace(key, sealed_segments_body(extended), record.version)
 

@@ -53,10 +53,12 @@ class PlacedCuts:
         check_incarnation(stream, offsets)
         if END_OF_SEGMENT not in offsets.values():
             return StreamCut.of(stream.scope, stream.name, offsets)
-        ended = segments_read_to_end(offsets, self._segments(stream, offsets), lambda one: self._before(stream, one))
+        ended = segments_read_to_end(
+            offsets, self._segments(stream, offsets), lambda segment: self._before(stream, segment)
+        )
         identifiers = [segment.segment_id for segment in ended]
         sealed = self._history.sealed_segments(stream, identifiers)
-        ends = {identifier: one.length for identifier, one in sealed.items()}
+        ends = {identifier: end.length for identifier, end in sealed.items()}
         missing = [identifier for identifier in identifiers if identifier not in ends]
         if missing and lengths is not None:
             ends |= lengths(stream, missing)
@@ -134,7 +136,7 @@ class PlacedCuts:
             InvalidRequestError: code "invalid_stream_cut".
         """
         is_sealed = stream.state.is_sealed
-        ended = [one for one, _ in cut.positions if is_sealed or one not in stream.epoch.by_id]
+        ended = [identifier for identifier, _ in cut.positions if is_sealed or identifier not in stream.epoch.by_id]
         known = self._history.sealed_segments(stream, ended)
         for identifier, offset in cut.positions:
             if identifier in known and offset > known[identifier].length:

@@ -52,8 +52,8 @@ def decode_segments(rows: Iterable[Iterable[Any]]) -> tuple[StreamSegment, ...]:
 def position_rows(positions: Positions) -> list[list[int | float]]:
     """Each as [id, low, high, offset]."""
     return [
-        [*row, one.offset]
-        for row, one in zip(segment_rows(position.segment for position in positions), positions, strict=True)
+        [*row, position.offset]
+        for row, position in zip(segment_rows(position.segment for position in positions), positions, strict=True)
     ]
 
 

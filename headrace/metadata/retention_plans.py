@@ -71,7 +71,7 @@ class RetentionPlanner:
         sealed = self._history.sealed_segments(stream, gone)
         if len(sealed) < len(gone):
             raise UnavailableError(f"segments of {stream.scoped_name} are just being sealed: repeat soon")
-        size = bytes_that_go(running, {identifier: one.length for identifier, one in sealed.items()})
+        size = bytes_that_go(running, {identifier: end.length for identifier, end in sealed.items()})
         return replace(counting, next_epoch=numbers.stop, size_bytes=counting.size_bytes + size)
 
     def plan(self, retained: RetainedStream, cuts: Cuts, known: Mapping[RetentionCut, Truncation], now_ms: int) -> Plan:
@@ -127,8 +127,10 @@ class RetentionPlanner:
         A reader has such an offset when a volume was lost with bytes that it had read.
         """
         active = stream.epoch.by_id
-        sealed = self._history.sealed_segments(stream, [one for one, _ in place.cut.positions if one not in active])
-        return place.within({identifier: one.length for identifier, one in sealed.items()})
+        sealed = self._history.sealed_segments(
+            stream, [identifier for identifier, _ in place.cut.positions if identifier not in active]
+        )
+        return place.within({identifier: end.length for identifier, end in sealed.items()})
 
 
 class _AtBound:
@@ -164,7 +166,7 @@ class _AtBound:
             self._passed = bisect_left(
                 self._cuts,
                 True,
-                key=lambda one: compare_cuts(self._bound, self._find(one).head) is not CutOrder.EQUAL_OR_AFTER,
+                key=lambda cut: compare_cuts(self._bound, self._find(cut).head) is not CutOrder.EQUAL_OR_AFTER,
             )
         return self._passed
 

@@ -99,11 +99,11 @@ class TransactionRecords:
         records = self.store.get_many([*opened, *(done_key(*each) for each in wanted)])
         either = zip(wanted, records[: len(wanted)], records[len(wanted) :], strict=True)
         found: dict[tuple[str, str, int], StoredTransaction] = {}
-        for one, open_record, done in either:
+        for place, open_record, done in either:
             with contextlib.suppress(CorruptError):  # A read of this transaction alone reports the error.
                 stored = stored_transaction(open_record or done)
                 if stored is not None:
-                    found[one] = stored
+                    found[place] = stored
         return found
 
     def streams_of(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Stream | None]:

@@ -326,4 +326,6 @@ def aborted_together(
     group_of = {transaction.transaction_id: marked_together(transaction) for transaction in transactions}
     lost_groups = {group_of[each] for each in lost if group_of[each] not in begun}
     lost_groups.update(lost_sets)
-    return tuple(one for one, group in group_of.items() if group in lost_groups or one in lost)
+    return tuple(
+        transaction_id for transaction_id, group in group_of.items() if group in lost_groups or transaction_id in lost
+    )

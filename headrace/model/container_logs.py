@@ -288,9 +288,9 @@ def check_transition(before: ContainerLog | None, after: ContainerLog, claim_epo
     full = full_chain(after)
     _require(full is None, full or "")
     _require(after.ledgers[-1].epoch == claim_epoch, "the open ledger does not belong to the claim")
-    for one, following in zip(after.ledgers, after.ledgers[1:], strict=False):
-        _require(one.epoch < following.epoch, "the epochs of ledgers do not increase")
-        _require(one.first <= following.first, "a ledger begins before the ledger that it follows")
+    for ledger, following in zip(after.ledgers, after.ledgers[1:], strict=False):
+        _require(ledger.epoch < following.epoch, "the epochs of ledgers do not increase")
+        _require(ledger.first <= following.first, "a ledger begins before the ledger that it follows")
     fewest = min(after.copies, COPIES_MIN)
     _require(len(set(after.members)) == len(after.members), "a member is named twice")
     _require(fewest <= len(after.members) <= after.copies, f"{len(after.members)} members of {after.copies} copies")

@@ -75,5 +75,5 @@ def unknown_fields(document: Any, value: Any) -> Iterator[tuple[str | int, ...]]
             else:
                 yield from ((name, *path) for path in unknown_fields(inner, getattr(value, names[name])))
     elif isinstance(value, tuple) and all(isinstance(each, msgspec.Struct) for each in value):
-        for index, (inner, one) in enumerate(zip(document, value, strict=True)):
-            yield from ((index, *path) for path in unknown_fields(inner, one))
+        for index, (inner, part) in enumerate(zip(document, value, strict=True)):
+            yield from ((index, *path) for path in unknown_fields(inner, part))

@@ -59,7 +59,7 @@ def readers_before(state: GroupState, reader: str) -> tuple[str, ...]:
     """
     state.owned_by(reader)
     found = loads(state)
-    order = sorted(found, key=lambda one: (found[one], one))
+    order = sorted(found, key=lambda name: (found[name], name))
     return tuple(order[: order.index(reader)])
 
 
@@ -89,7 +89,7 @@ def to_release(
     owned = state.owned_by(reader)
     if len(owned) <= 1 or not state.may_move(reader):
         return ()
-    weights = loads(state) if by_lag else {one: float(len(segments)) for one, segments in state.assigned.items()}
+    weights = loads(state) if by_lag else {name: float(len(segments)) for name, segments in state.assigned.items()}
     least = min(weights.values())
     most = min(len(owned) - _floor(state), 1) if by_lag else _above_share(state, reader)
     count = 0
@@ -121,11 +121,11 @@ def _above_share(state: GroupState, reader: str, taken: int = 0) -> int:
     """
     floor = _floor(state)
     ceiling = floor + (state.segment_count % len(state.assigned) > 0)
-    counts = {one: len(owned) for one, owned in state.assigned.items()}
+    counts = {name: len(owned) for name, owned in state.assigned.items()}
     counts[reader] += taken
     missing = sum(max(0, floor - count) for count in counts.values())
     available = len(state.unassigned) - taken
-    available += sum(max(0, count - ceiling) for one, count in counts.items() if one != reader)
+    available += sum(max(0, count - ceiling) for name, count in counts.items() if name != reader)
     return min(counts[reader] - floor, max(counts[reader] - ceiling, missing - available))
 
 
@@ -180,7 +180,7 @@ class SegmentTurns:
             return ()
         wait_s = self._turn_s(state)
         share = len(to_acquire(state, self._reader))
-        ready = [one for one, since_s in self._waiting_since_s.items() if now_s >= since_s + wait_s]
+        ready = [segment for segment, since_s in self._waiting_since_s.items() if now_s >= since_s + wait_s]
         if share:
             return tuple(ready[:share])
         overdue = [each for each in ready if now_s >= self._waiting_since_s[each] + wait_s + OVERDUE_S]

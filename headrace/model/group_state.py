@@ -115,7 +115,7 @@ class Checkpoints:
         merged = {**self.positions, name: {**self.positions[name], **positions}}
         if left:
             return replace(self, waiting_for={**self.waiting_for, name: left}, positions=merged)
-        waiting = {one: others for one, others in self.waiting_for.items() if one != name}
+        waiting = {checkpoint: others for checkpoint, others in self.waiting_for.items() if checkpoint != name}
         return replace(self, waiting_for=waiting, positions=merged)._completed(name)
 
     def without_reader(self, reader: str, positions: Positions) -> Checkpoints:

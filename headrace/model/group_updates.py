@@ -275,8 +275,8 @@ def _told(known: Mapping[K, int], told: Mapping[K, int]) -> Mapping[K, int]:
 
 
 def _without(values: Mapping[K, V], key: K) -> dict[K, V]:
-    return {one: value for one, value in values.items() if one != key}
+    return {other: value for other, value in values.items() if other != key}
 
 
-def _same_stream(one: StreamSegmentName, other: StreamSegmentName) -> bool:
-    return (one.scope, one.stream) == (other.scope, other.stream)
+def _same_stream(first: StreamSegmentName, second: StreamSegmentName) -> bool:
+    return (first.scope, first.stream) == (second.scope, second.stream)

@@ -82,7 +82,8 @@ class KeyValueTable:
         """The segments by key range. All of them accept entries while the table is ACTIVE."""
         ranges = equal_ranges(self.configuration.partition_count)
         return tuple(
-            StreamSegment(segment_id(0, self.first_segment_number + index), one) for index, one in enumerate(ranges)
+            StreamSegment(segment_id(0, self.first_segment_number + index), key_range)
+            for index, key_range in enumerate(ranges)
         )
 
     @property

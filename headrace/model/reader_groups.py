@@ -95,7 +95,7 @@ class ReaderGroupConfiguration:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        object.__setattr__(self, "streams", tuple(sorted(self.streams, key=lambda one: one.scoped_name)))
+        object.__setattr__(self, "streams", tuple(sorted(self.streams, key=lambda stream: stream.scoped_name)))
         _check_range("streams", len(self.streams), 1, READER_GROUP_STREAMS_MAX)
         if len(self.stream_names) != len(self.streams):
             raise InvalidRequestError("a reader group names a stream twice: name each stream once")

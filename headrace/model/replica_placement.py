@@ -209,7 +209,7 @@ def assign(
     """
     by_id = {lease.store_id: lease for lease in leases}
     ables = _Ables(leases)
-    serving = sorted(filter(ables.can_serve, leases), key=lambda one: one.store_id)
+    serving = sorted(filter(ables.can_serve, leases), key=lambda lease: lease.store_id)
     if not serving:
         return former
     here = {lease.store_id for lease in serving}

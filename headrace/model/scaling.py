@@ -167,7 +167,7 @@ def joined_range(segments: Mapping[int, KeyRange]) -> KeyRange:
     Raises:
         InvalidRequestError: code "not_adjacent": there are keys between two of them; `details` has both ids.
     """
-    in_order = sorted(segments.items(), key=lambda one: one[1])
+    in_order = sorted(segments.items(), key=lambda segment: segment[1])
     for (left, before), (right, after) in pairwise(in_order):
         if before.high != after.low:
             raise InvalidRequestError(
@@ -222,5 +222,5 @@ def even_plan(segments: Mapping[int, KeyRange], count: int) -> ScalePlan | None:
 def _near(known: Sequence[float], bound: float) -> float:
     """The bound in `known` that counts as `bound`, or `bound` itself."""
     index = bisect_left(known, bound)
-    nearest = min(known[max(0, index - 1) : index + 1], key=lambda one: abs(one - bound))
+    nearest = min(known[max(0, index - 1) : index + 1], key=lambda candidate: abs(candidate - bound))
     return nearest if abs(nearest - bound) <= BOUND_TOLERANCE else bound

@@ -125,7 +125,9 @@ class PlacedCut:
 
     def within(self, lengths: Mapping[int, int]) -> PlacedCut:
         """The cut with the ends of segments of these lengths in bytes, by id, instead of offsets after them."""
-        positions = tuple((one, min(offset, lengths.get(one, offset))) for one, offset in self.cut.positions)
+        positions = tuple(
+            (identifier, min(offset, lengths.get(identifier, offset))) for identifier, offset in self.cut.positions
+        )
         return replace(self, cut=replace(self.cut, positions=positions))
 
 
@@ -153,9 +155,9 @@ class Side(Enum):
     AFTER = "after"
 
 
-def compare_cuts(one: PlacedCut, other: PlacedCut) -> CutOrder:
-    """The position of `one` relative to `other`, both valid cuts of one stream."""
-    return compare_positions(one.segments, one.cut.offsets, other)
+def compare_cuts(cut: PlacedCut, other: PlacedCut) -> CutOrder:
+    """The position of `cut` relative to `other`, both valid cuts of one stream."""
+    return compare_positions(cut.segments, cut.cut.offsets, other)
 
 
 def compare_positions(segments: Iterable[StreamSegment], mine: Mapping[int, int], other: PlacedCut) -> CutOrder:
@@ -175,16 +177,16 @@ def compare_positions(segments: Iterable[StreamSegment], mine: Mapping[int, int]
     return CutOrder.EQUAL_OR_AFTER
 
 
-def later_cut(one: PlacedCut, other: PlacedCut) -> PlacedCut:
+def later_cut(first: PlacedCut, second: PlacedCut) -> PlacedCut:
     """The first cut that is in no part of the key space before one of two valid cuts of a stream."""
     offsets: dict[StreamSegment, int] = {}
-    for cut, against in ((one, other), (other, one)):
+    for cut, against in ((first, second), (second, first)):
         positions = cut.cut.offsets
         for segment in cut.segments:
             if side_of(segment, against) is not Side.BEFORE:
                 offsets[segment] = max(offsets.get(segment, 0), positions[segment.segment_id])
     positions = {segment.segment_id: offset for segment, offset in offsets.items()}
-    return PlacedCut(StreamCut.of(one.cut.scope, one.cut.stream, positions), tuple(offsets))
+    return PlacedCut(StreamCut.of(first.cut.scope, first.cut.stream, positions), tuple(offsets))
 
 
 def side_of(segment: StreamSegment, cut: PlacedCut) -> Side:
@@ -236,7 +238,7 @@ class _OldestNamed:
     def __init__(self, named: Sequence[StreamSegment]) -> None:
         self._bounds = sorted({bound for segment in named for bound in (segment.key_range.low, segment.key_range.high)})
         self._epochs = [_NONE_NAMED] * (len(self._bounds) - 1)
-        for segment in sorted(named, key=lambda one: one.epoch, reverse=True):
+        for segment in sorted(named, key=lambda segment: segment.epoch, reverse=True):
             first, last = self._parts(segment.key_range)
             self._epochs[first:last] = [segment.epoch] * (last - first)
 

@@ -116,9 +116,9 @@ def _extreme(cuts: Sequence[PlacedCut], *, newest: bool) -> PlacedCut:
             offsets[segment.segment_id] = pick(offset, offsets.get(segment.segment_id, offset))
             segments[segment.segment_id] = segment
     chosen: list[StreamSegment] = []
-    for segment in sorted(segments.values(), key=lambda one: one.epoch, reverse=newest):
+    for segment in sorted(segments.values(), key=lambda segment: segment.epoch, reverse=newest):
         if not overlapping(chosen, segment.key_range):
-            insort(chosen, segment, key=lambda one: one.key_range)
+            insort(chosen, segment, key=lambda segment: segment.key_range)
     first = cuts[0].cut
     positions = {segment.segment_id: offsets[segment.segment_id] for segment in chosen}
     return PlacedCut(StreamCut.of(first.scope, first.stream, positions), tuple(chosen))

@@ -95,7 +95,7 @@ def superimposed(segments: Iterable[StreamSegment], truncation: Truncation) -> d
             left.update(overlapping(truncation.head.segments, segment.key_range))
         else:
             left.add(segment)
-    return {segment: offsets.get(segment.segment_id) for segment in sorted(left, key=lambda one: one.key_range)}
+    return {segment: offsets.get(segment.segment_id) for segment in sorted(left, key=lambda segment: segment.key_range)}
 
 
 def bytes_that_go(running: RunningTruncation, lengths: Mapping[int, int]) -> int:

@@ -100,7 +100,7 @@ def upper_bound(
     for position in itertools.chain(*positions, last.cut if last is not None else ()):
         furthest[position.segment] = max(position.offset, furthest.get(position.segment, 0))
     cut: dict[StreamSegment, int] = {}
-    for segment in sorted(furthest, key=lambda one: one.segment_id):  # a successor has a higher id
+    for segment in sorted(furthest, key=lambda segment: segment.segment_id):  # a successor has a higher id
         _add(cut, segment, furthest[segment])
     while gaps := _gaps(cut):
         newest = segments_of_epoch(max(segment.epoch for segment in cut))

@@ -74,7 +74,7 @@ def check_offsets(offsets: Mapping[int, int]) -> None:
 
 def positions_of(offsets: Mapping[StreamSegment, int]) -> Positions:
     """The positions at these offsets, sorted by segment id."""
-    ordered = sorted(offsets.items(), key=lambda one: one[0].segment_id)
+    ordered = sorted(offsets.items(), key=lambda position: position[0].segment_id)
     return tuple(SegmentPosition(segment, offset) for segment, offset in ordered)
 
 

@@ -206,7 +206,9 @@ class CopySources:
         """The replica that holds the most, if it holds the entry; else one that had it; None if each denied it."""
         sources = [each for each in self._had if max(positions.get(each, NO_POSITION), self._had[each]) >= entry]
         sources = [source for source in sources if (source, entry) not in self._denied and source not in self._lost]
-        return max(sources, key=lambda one: (positions.get(one, NO_POSITION), self._had[one], one), default=None)
+        return max(
+            sources, key=lambda source: (positions.get(source, NO_POSITION), self._had[source], source), default=None
+        )
 
     def _is_wanted(self, entry: Entry, first: int, last: int) -> bool:
         """Whether the entry is one of this log that was asked for: the number alone does not say so."""

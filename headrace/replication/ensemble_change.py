@@ -243,7 +243,7 @@ def _with(ensemble: Ensemble, learner: ReplicaId, placement: Placement) -> Ensem
 
 def _is_relied_on(member: ReplicaId, rest: Ensemble, views: Mapping[ReplicaId, MemberView]) -> bool:
     """Whether a member still answers, and without it too few do. A store that leaves stays until no record names it."""
-    streaming = {one for one, view in views.items() if view.is_streaming}
+    streaming = {member for member, view in views.items() if view.is_streaming}
     return member in streaming and len(streaming.intersection(rest.members)) < COPIES_MIN
 
 

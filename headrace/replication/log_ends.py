@@ -65,8 +65,8 @@ def find_log_end(
         return LogEnd(truncated_before - 1, max([truncated_before - 1, *found]), truncated_before)
     if not log.ledgers:
         return LogEnd(truncated_before - 1, truncated_before - 1, truncated_before)
-    asked = {one: answer for one, answer in answers.items() if one in log.members or log.has_accepted_loss}
-    had = {one: had_position(log.chain, truncated_before, answer.runs) for one, answer in asked.items()}
+    asked = {replica: answer for replica, answer in answers.items() if replica in log.members or log.has_accepted_loss}
+    had = {replica: had_position(log.chain, truncated_before, answer.runs) for replica, answer in asked.items()}
     closed = max(log.ledgers[-1].first, truncated_before) - 1
     witnesses = [] if log.has_accepted_loss else [answer.acknowledged_before - 1 for answer in asked.values()]
     return LogEnd(max(closed, longest(had)), max([closed, *witnesses]), truncated_before)
@@ -83,8 +83,8 @@ def truncation_point(log: ContainerLog | None, truncated_before: int, answers: M
         return truncated_before  # the record says it
     known = [
         answer.truncated_before
-        for one, answer in answers.items()
-        if log is None or one in log.members or had_position(log.chain, 0, answer.runs) >= answer.truncated_before
+        for replica, answer in answers.items()
+        if log is None or replica in log.members or had_position(log.chain, 0, answer.runs) >= answer.truncated_before
     ]
     return max([truncated_before, *known])
 

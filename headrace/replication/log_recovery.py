@@ -377,8 +377,8 @@ class LogRecovery:
         self._grace_until_ms = self._now_ms + self._bounds.fence_grace_ms
         self._retry_at_ms = self._now_ms + self._bounds.retry_ms
         self.step = RecoveryStep.COPY
-        for one, answer in self._answers.items():
-            self._note_answer(one, answer)
+        for replica, answer in self._answers.items():
+            self._note_answer(replica, answer)
         self._progress.begin_copy(self._now_ms)
         pulses = [SendPulse(answer, NO_POSITION, self.truncated_before) for answer in self._answers]
         return [*emptied, *pulses, *self._copy()]
@@ -388,7 +388,9 @@ class LogRecovery:
 
         A replica of a former release keeps its truncation point. It is left out.
         """
-        others = [one for one, answer in self._answers.items() if answer.truncated_before > self.truncated_before]
+        others = [
+            replica for replica, answer in self._answers.items() if answer.truncated_before > self.truncated_before
+        ]
         effects: list[WriterEffect] = []
         for other in others:
             del self._answers[other]

@@ -146,7 +146,10 @@ class ClientStreamAccess:
         found: dict[int, int] = {}
         for first in range(0, len(questions), RANGES_PER_PLAN_MAX):
             some = questions[first : first + RANGES_PER_PLAN_MAX]
-            wanted = [RangeToPlan(segment, one.start, one.end, -(-(one.end - one.start) // 2)) for segment, one in some]
+            wanted = [
+                RangeToPlan(segment, question.start, question.end, -(-(question.end - question.start) // 2))
+                for segment, question in some
+            ]
             for plan in self._range_plans(wanted, links=False):
                 if len(plan.pieces) > 1:
                     found[plan.segment_id] = plan.pieces[0].end
@@ -187,7 +190,9 @@ class ClientStreams:
 
     def summaries(self, scope: str, pattern: str) -> Sequence[StreamSummary]:
         found = (stream for stream in self._client.admin.list_streams(scope) if not stream.stream.startswith("_"))
-        return sorted((each for each in found if re.fullmatch(pattern, each.stream)), key=lambda one: one.stream)
+        return sorted(
+            (each for each in found if re.fullmatch(pattern, each.stream)), key=lambda summary: summary.stream
+        )
 
     def view(self, scope: str, name: str) -> StreamView:
         return self._client.admin.get_stream(scope, name)

@@ -226,7 +226,7 @@ class MicroBatches:
             return self._next(stream, positions.get(stream.stream), share)
 
         with calls_at_once(ask, asked, STREAMS_AT_ONCE) as calls:
-            yield {one.stream: partial(settle, one, call) for one, call in zip(asked, calls, strict=True)}
+            yield {stream.stream: partial(settle, stream, call) for stream, call in zip(asked, calls, strict=True)}
 
     def _next(self, stream: StreamPlans, start: Positions | None, share_bytes: int | None) -> _Found:
         """Runs in several threads at once, for different streams."""

@@ -82,13 +82,13 @@ class ReadPlans:
 
     def starts(self, default: str) -> dict[str, Positions]:
         """The start of each stream, see `StreamPlans.start_cut`."""
-        return self._of_each(self.names(), lambda one: one.start_cut(default))
+        return self._of_each(self.names(), lambda stream: stream.start_cut(default))
 
     def ends(self, default: str) -> dict[str, Positions | None] | None:
         """The end of each stream that there is now, see `StreamPlans.end_cut`; None: no stream ever ends."""
         if (self.options.end_stream_cut or default) == "unbounded":
             return None
-        return self._of_each(self.names(), lambda one: one.end_cut(default))
+        return self._of_each(self.names(), lambda stream: stream.end_cut(default))
 
     def ends_now(self) -> dict[str, Positions]:
         """The end of each stream, by default and instead of none the tail."""
@@ -98,16 +98,16 @@ class ReadPlans:
         """The ends that `ends` returned, with the tails as of now where streams never end."""
         known = {} if ends is None else {name: end for name, end in ends.items() if end is not None}
         unknown = [name for name in (self.names() if ends is None else ends) if name not in known]
-        return known | self._of_each(unknown, lambda one: one.access.cut("latest"))
+        return known | self._of_each(unknown, lambda stream: stream.access.cut("latest"))
 
     def partitions(self, ranges: Mapping[str, Sequence[SegmentRange]]) -> list[Partition]:
         """The ranges of a batch by stream, split and packed for the tasks."""
-        parts = self._of_each(ranges, lambda one: self._to_read(one, ranges[one.stream]))
+        parts = self._of_each(ranges, lambda stream: self._to_read(stream, ranges[stream.stream]))
         total_bytes = sum(part.length_bytes for own in parts.values() for part in own)
         tasks = self.options.parallelism
         most = piece_bytes(total_bytes, tasks, self.options.max_partition_bytes)
         filled = [name for name, own in parts.items() if own]
-        planned = self._of_each(filled, lambda one: one.access.planned(parts[one.stream], most))
+        planned = self._of_each(filled, lambda stream: stream.access.planned(parts[stream.stream], most))
         pieces = [piece for own in planned.values() for piece in own]
         return pack_pieces(pieces, total_bytes, tasks, most)
 
@@ -115,7 +115,7 @@ class ReadPlans:
         """What the controller answers for each of these streams, in their order."""
         streams = [self.stream(name) for name in names]
         answers = results_at_once(ask, streams, STREAMS_AT_ONCE)
-        return {one.stream: answer for one, answer in zip(streams, answers, strict=True)}
+        return {stream.stream: answer for stream, answer in zip(streams, answers, strict=True)}
 
     def _to_read(self, stream: StreamPlans, ranges: Sequence[SegmentRange]) -> Sequence[SegmentRange]:
         """The ranges that hold bytes that are wanted."""
@@ -128,7 +128,9 @@ class ReadPlans:
         moved = [name for name in ends if name in starts and starts[name] != ends[name]]
         repeats = 0
         while True:
-            ranges = self._of_each(moved, lambda one: self._between(one, starts[one.stream], ends[one.stream]))
+            ranges = self._of_each(
+                moved, lambda stream: self._between(stream, starts[stream.stream], ends[stream.stream])
+            )
             try:
                 return self.partitions(ranges)
             except HeadraceError as error:

@@ -282,7 +282,7 @@ class PreparedStreams:
         """See `prepare_streams`."""
         now_s = self._clock.monotonic_s()
         with self._lock:
-            recent = {one: at_s for one, at_s in self._checked_s.items() if now_s - at_s < CHECKED_FOR_S}
+            recent = {checked: at_s for checked, at_s in self._checked_s.items() if now_s - at_s < CHECKED_FOR_S}
             self._checked_s = recent
             if options in recent:
                 return

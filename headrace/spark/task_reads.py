@@ -82,9 +82,9 @@ class WorkerReads:
             return partition
         now_ms = time.time_ns() // 1_000_000
         lacking: dict[_Key, list[int]] = {}
-        for index, one in enumerate(partition):
-            if one.listing is None or not one.listing.is_fresh(now_ms):
-                lacking.setdefault((one.part.scope, one.part.stream), []).append(index)
+        for index, planned in enumerate(partition):
+            if planned.listing is None or not planned.listing.is_fresh(now_ms):
+                lacking.setdefault((planned.part.scope, planned.part.stream), []).append(index)
         found = list(partition)
         for (scope, stream), indexes in lacking.items():
             if len(indexes) == 1:

@@ -51,7 +51,7 @@ def _reduce_service(service: Path) -> None:
 def _reduce_endpoints(file: Path, services: Collection[str]) -> None:
     endpoints = json.loads(file.read_text())
     for partition in endpoints["partitions"]:
-        partition["services"] = {name: one for name, one in partition["services"].items() if name in services}
+        partition["services"] = {name: service for name, service in partition["services"].items() if name in services}
     _replace(file, _compact(endpoints))
 
 

@@ -50,8 +50,8 @@ class ReplicaCluster:
         self._cuts: set[tuple[ReplicaId, ReplicaId]] = set()
 
     def heal(self) -> None:
-        for one, other in sorted(self._cuts):
-            self._loop.outside.run(self.network.heal, one, other)
+        for first, second in sorted(self._cuts):
+            self._loop.outside.run(self.network.heal, first, second)
         self._cuts.clear()
 
     def note_replica(self, store: ReplicatedStoreProcess, host: HostInProcess) -> None:
@@ -108,18 +108,22 @@ class ReplicaCluster:
     def cut(self, number: int, other: int | None, duration: int) -> None:
         """Cut a store off from another one, or from all."""
         own = self._replicas.get(number)
-        for one, two in combinations(sorted(self._replicas.items()), 2):
-            if number in (one[0], two[0]) and (other is None or other in (one[0], two[0])) and own is not None:
-                pair = one[1], two[1]
+        for first, second in combinations(sorted(self._replicas.items()), 2):
+            if (
+                number in (first[0], second[0])
+                and (other is None or other in (first[0], second[0]))
+                and own is not None
+            ):
+                pair = first[1], second[1]
                 self._cuts.add(pair)
                 self._loop.outside.run(self.network.cut, *pair)
                 self._loop.scheduler.after(duration, "end of a cut", partial(self._heal, pair))
 
     def reset_links(self, number: int, other: int) -> None:
         """End the links between two stores in both directions. What is on its way is lost."""
-        one, two = self._replicas.get(number), self._replicas.get(other)
-        if one is not None and two is not None:
-            for owner, replica in ((one, two), (two, one)):
+        first, second = self._replicas.get(number), self._replicas.get(other)
+        if first is not None and second is not None:
+            for owner, replica in ((first, second), (second, first)):
                 self._loop.outside.run(self.network.lose_link, owner, replica)
 
     def suspect(self, number: int, clock: Clock) -> bool:

@@ -85,11 +85,11 @@ def test_requests_hold_only_what_the_store_needs(table_name: str, partition: str
 def test_stores_of_one_process_keep_their_tables(table_name: str, dynamodb: DynamoDBClient, partition: str):
     other_name = f"{table_name}-other"
     create_table(other_name, dynamodb)
-    one, other = DynamoMetadataStore(table_name, dynamodb), DynamoMetadataStore(other_name, dynamodb)
+    first, second = DynamoMetadataStore(table_name, dynamodb), DynamoMetadataStore(other_name, dynamodb)
     key = Key(partition, "a")
-    one.write(Create(key, {"in": "one"}))
-    other.write(Create(key, {"in": "other"}), Check(Key(partition, "b"), None))
-    assert [store.get(key) for store in (one, other)] == [
+    first.write(Create(key, {"in": "one"}))
+    second.write(Create(key, {"in": "other"}), Check(Key(partition, "b"), None))
+    assert [store.get(key) for store in (first, second)] == [
         Record(key, 0, {"in": "one"}),
         Record(key, 0, {"in": "other"}),
     ]

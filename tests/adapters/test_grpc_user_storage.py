@@ -30,7 +30,7 @@ def test_a_file_is_replaced_as_a_whole_and_private(tmp_path: Path):
         assert reader.read() == "first"
     assert storage.read() == "sécond"
     assert stat.S_IMODE((tmp_path / "users.json").stat().st_mode) == 0o600
-    assert [one.name for one in tmp_path.iterdir()] == ["users.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["users.json"]
 
 
 def test_what_is_wrong_with_a_file_is_told(tmp_path: Path):

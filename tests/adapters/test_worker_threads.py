@@ -90,5 +90,5 @@ def test_no_more_threads_than_items(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(worker_threads, "ThreadPoolExecutor", pool)
     done: list[int] = []
     WorkerThreads(32).each(done.append, iter([1, 2]))
-    WorkerThreads(32).each(done.append, (one for one in (3, 4)))  # no one knows how many come
+    WorkerThreads(32).each(done.append, (number for number in (3, 4)))  # no one knows how many come
     assert (started, sorted(done)) == ([2, 32], [1, 2, 3, 4])

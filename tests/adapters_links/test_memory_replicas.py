@@ -66,7 +66,7 @@ async def test_open_dials_and_everything_comes_in_order(network: MemoryReplicaNe
     assert host.entries == []
     await turns()
     assert host.messages[0] == open_message()
-    assert [bytes(one.payload) for one in host.entries] == [b"payload 0", b"payload 1", b"payload 2"]
+    assert [bytes(ledger_entry.payload) for ledger_entry in host.entries] == [b"payload 0", b"payload 1", b"payload 2"]
     assert host.messages[-1] == PULSE
     host.links[0].send(ACK)
     await turns()
@@ -136,7 +136,7 @@ async def test_a_slow_peer_lets_bytes_wait_without_a_loss(
     assert events.answers == [(PEER, ACK)]
     network.release(OWNER, PEER)
     await turns()
-    assert [one.header.entry for one in host.entries] == [0, 1, 2, 3]
+    assert [ledger_entry.header.entry for ledger_entry in host.entries] == [0, 1, 2, 3]
 
 
 async def test_a_paused_link_delivers_after_resume(network: MemoryReplicaNetwork):
@@ -305,4 +305,4 @@ async def test_messages_travel_as_long_as_the_delay_says(monkeypatch: pytest.Mon
         await time.advance(20.0)
     assert len(host.entries) == 1
     await time.advance(40.0)
-    assert [one.header.entry for one in host.entries] == [0, 1, 2]
+    assert [ledger_entry.header.entry for ledger_entry in host.entries] == [0, 1, 2]

@@ -57,29 +57,32 @@ def test_messages_come_whole_and_in_order(lengths: list[int], piece_bytes: int):
     sent = [entry_bytes(number, length) for number, length in enumerate(lengths)]
     sent[1:1] = [ACK]
     assembler = MessageAssembler()
-    assert [bytes(one) for one in feed(assembler, b"".join(sent), piece_bytes)] == sent
+    assert [bytes(message) for message in feed(assembler, b"".join(sent), piece_bytes)] == sent
     assert assembler.held_bytes <= CHUNK_BYTES + MESSAGE_BYTES_MAX
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 7, 8, 9, 13])
 def test_small_pieces_are_put_together(piece_bytes: int):
     sent = [ACK, entry_bytes(1, 50), encode_message(Pulse(1, 2, ())), entry_bytes(2, 0)]
-    assert [bytes(one) for one in feed(MessageAssembler(), b"".join(sent), piece_bytes)] == sent
+    assert [bytes(message) for message in feed(MessageAssembler(), b"".join(sent), piece_bytes)] == sent
 
 
 def test_earlier_messages_do_not_change():
     """The views are compared after everything was received, so no memory was used twice."""
     sent = [entry_bytes(number, length) for number in range(300) for length in (5000, 90_000)]
     assembler = MessageAssembler()
-    assert [bytes(one) for one in feed(assembler, b"".join(sent))] == sent
+    assert [bytes(message) for message in feed(assembler, b"".join(sent))] == sent
 
 
 def test_large_entries_are_received_in_place():
     sent = [entry_bytes(number, ENTRY_BYTES_MAX) for number in range(20)]
     assembler = MessageAssembler()
     received = feed(assembler, b"".join(sent))
-    payloads = [decode_message(one).payload for one in received]  # type: ignore[union-attr]
-    assert all(isinstance(one, memoryview) and one.contiguous and len(one) == ENTRY_BYTES_MAX for one in payloads)
+    payloads = [decode_message(message).payload for message in received]  # type: ignore[union-attr]
+    assert all(
+        isinstance(payload, memoryview) and payload.contiguous and len(payload) == ENTRY_BYTES_MAX
+        for payload in payloads
+    )
     assert assembler.copied_bytes <= CHUNK_BYTES + 19 * SHORT_RECEIVE_BYTES
 
 
@@ -107,7 +110,7 @@ def test_memory_is_freed_with_the_last_view():
     assembler = MessageAssembler()
     kept = feed(assembler, b"".join(entry_bytes(number, ENTRY_BYTES_MAX) for number in range(3)))
     assert assembler.held_bytes == CHUNK_BYTES
-    assert len({id(one.obj) for one in kept}) == 3, "each large entry has its own buffer"
+    assert len({id(payload.obj) for payload in kept}) == 3, "each large entry has its own buffer"
 
 
 @pytest.mark.parametrize("chunk_bytes", [512, CHUNK_BYTES])
@@ -132,4 +135,4 @@ def test_what_arrived_early_is_kept_when_the_limit_rises():
     assert bytes(assembler.next_message() or b"") == ACK
     assembler.accept_large()
     assert assembler.next_message() is None
-    assert [bytes(one) for one in feed(assembler, large[50:])] == [large]
+    assert [bytes(message) for message in feed(assembler, large[50:])] == [large]

@@ -72,9 +72,9 @@ async def test_many_small_entries_arrive_in_order():
                 ends.links.detach()
                 await asyncio.sleep(0)
         await ends.host.until(lambda: len(ends.host.entries) == 10_000)
-        for number, one in enumerate(ends.host.entries):
-            assert one.header.entry == number
-            assert bytes(one.payload) == b"%d" % number * 20
+        for number, ledger_entry in enumerate(ends.host.entries):
+            assert ledger_entry.header.entry == number
+            assert bytes(ledger_entry.payload) == b"%d" % number * 20
 
 
 async def test_large_entries_arrive_whole_in_one_buffer():
@@ -90,11 +90,11 @@ async def test_large_entries_arrive_whole_in_one_buffer():
                 await asyncio.sleep(0)
                 waiting = ends.links.send_entry(PEER, *small(1 << 40))
         entries = await wanted_entries(ends, 100)
-        assert [one.header.entry for one in entries] == list(range(100))
-        for one in entries:
-            assert isinstance(one.payload, memoryview)
-            assert one.payload.contiguous
-            assert one.payload == content
+        assert [ledger_entry.header.entry for ledger_entry in entries] == list(range(100))
+        for ledger_entry in entries:
+            assert isinstance(ledger_entry.payload, memoryview)
+            assert ledger_entry.payload.contiguous
+            assert ledger_entry.payload == content
 
 
 def small(number: int):
@@ -107,7 +107,7 @@ async def wanted_entries(ends: Ends, count: int) -> list[Entry]:
     found: list[Entry] = []
 
     def arrived() -> bool:
-        found[:] = [one for one in ends.host.entries if one.header.length]
+        found[:] = [ledger_entry for ledger_entry in ends.host.entries if ledger_entry.header.length]
         return len(found) >= count
 
     await ends.host.until(arrived)
@@ -135,19 +135,19 @@ async def test_a_slow_reader_pins_nothing():
         ends.host.links[0].pause()
         ends.proxy.cut(UP)
         memory = [bytearray(os.urandom(1 << 20)) for _ in range(24)]
-        expected = [bytes(one) for one in memory]
+        expected = [bytes(buffer) for buffer in memory]
         waiting = []
-        for number, one in enumerate(memory):
-            waiting.append(ends.links.send_entry(PEER, entry(number, expected[number])[0], [one]))
+        for number, buffer in enumerate(memory):
+            waiting.append(ends.links.send_entry(PEER, entry(number, expected[number])[0], [buffer]))
             await asyncio.sleep(0)
         assert waiting[-1] > waiting[4] > 0, "the kernel takes no more"
         ends.links.detach()
-        for one in memory:
-            one.clear()  # raises BufferError while the link has a view of it
+        for buffer in memory:
+            buffer.clear()  # raises BufferError while the link has a view of it
         assert ends.links.send_entry(PEER, *small(1 << 40)) <= waiting[-1] + 1000
         ends.proxy.heal()
         ends.host.links[0].resume()
-        assert [one.payload for one in await wanted_entries(ends, 24)] == expected
+        assert [ledger_entry.payload for ledger_entry in await wanted_entries(ends, 24)] == expected
 
 
 async def test_a_paused_host_receives_later():
@@ -367,7 +367,7 @@ async def test_closed_links_tell_and_send_nothing_more():
         ends.links.send(PEER, open_message(2))
         assert ends.links.send_entry(PEER, *small(2)) == 0
         await ends.host.until(lambda: ends.host.lost_links == ends.host.links)
-        assert [one.header.entry for one in ends.host.entries] == [1], "close sends what it can"
+        assert [ledger_entry.header.entry for ledger_entry in ends.host.entries] == [1], "close sends what it can"
         assert ends.events.lost == []
 
 

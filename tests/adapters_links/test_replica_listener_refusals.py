@@ -143,7 +143,7 @@ async def test_too_many_handshakes_are_refused(caplog: pytest.LogCaptureFixture)
             await reader.readexactly(HELLO_OK_BYTES)
         for _ in range(5):
             assert await say(ends, hello()) == b""
-        lines = [one.getMessage() for one in caplog.records if "replica_owner_refused" in one.getMessage()]
+        lines = [record.getMessage() for record in caplog.records if "replica_owner_refused" in record.getMessage()]
         assert len(lines) == 1, "one line a second"
         assert "too many" in lines[0]
         held.pop()[1].transport.abort()

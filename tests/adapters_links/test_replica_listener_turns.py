@@ -32,4 +32,4 @@ async def test_many_small_entries_leave_turns_of_the_loop_to_others():
             await asyncio.sleep(0)
             turns += 1
         assert max(in_turn.values()) <= 2 * MESSAGES_PER_TURN
-        assert [one.header.entry for one in ends.host.entries] == list(range(5_000))
+        assert [ledger_entry.header.entry for ledger_entry in ends.host.entries] == list(range(5_000))

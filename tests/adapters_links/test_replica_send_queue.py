@@ -148,8 +148,8 @@ def test_bytes_keep_their_order(steps: list[int | str], per_call: int, room: int
                 queue.flush()
             case _:
                 queue.detach()
-                for one in memory:
-                    one.clear()
+                for buffer in memory:
+                    buffer.clear()
                 memory.clear()
         assert queue.waiting_bytes == len(sent) - len(kernel.taken)
     kernel.room = 1 << 40

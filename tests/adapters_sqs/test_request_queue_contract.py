@@ -92,7 +92,7 @@ def test_a_message_tells_who_asked_for_its_work(sqs: tuple[str, Any], requester:
         _send(SqsRequestQueue(url, client), "s/t", 0)
     (in_memory,) = memory.receive()
     (message,) = client.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
-    found = {name: one["StringValue"] for name, one in message.get("MessageAttributes", {}).items()}
+    found = {name: attribute["StringValue"] for name, attribute in message.get("MessageAttributes", {}).items()}
     assert json.loads(message["Body"]) == in_memory.body == {"n": 0, "text": "Straße"}
     assert in_memory.requester == requester
     texts = {} if requester is None else {"requestedBy": requester.principal, "correlationId": requester.correlation_id}

@@ -46,7 +46,9 @@ class Queue:
                 raise failure
             taken = [entry for entry in Entries if int(entry["Id"]) not in failure]
             self.batches.append([parse_report(json.loads(entry["MessageBody"])) for entry in taken])
-            return {"Failed": [{"Id": str(one), "Code": "InternalError", "SenderFault": False} for one in failure]}
+            return {
+                "Failed": [{"Id": str(number), "Code": "InternalError", "SenderFault": False} for number in failure]
+            }
 
     @property
     def reports(self) -> list[ScalingReport]:
@@ -154,7 +156,7 @@ def test_a_real_client_sends_what_the_controller_reads(aws_environment: dict[str
         sender.stop(PATIENCE_S)
         found = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
         bodies = [parse_report(json.loads(message["Body"])) for message in found]
-    assert sorted(bodies, key=lambda one: one.at_ms) == [_report(number) for number in range(3)]
+    assert sorted(bodies, key=lambda report: report.at_ms) == [_report(number) for number in range(3)]
 
 
 @pytest.mark.parametrize(

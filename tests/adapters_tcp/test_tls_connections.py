@@ -366,7 +366,7 @@ async def test_failures_are_logged_once_and_without_a_key(
         for _ in range(5):
             assert await closed(running, HELLO)
         await talk(await running.connect(context=trusting, name=NAME))
-    lines = [one.getMessage() for one in caplog.records if "event=handshake_failed" in one.getMessage()]
+    lines = [record.getMessage() for record in caplog.records if "event=handshake_failed" in record.getMessage()]
     assert len(lines) == 1
     assert "reason='plaintext'" in lines[0]
     assert all(part not in caplog.text for part in LEAF.key.splitlines()[1:-1])
@@ -434,7 +434,9 @@ async def blocked_session(running: RunningStore):
     blocked = []
 
     def found() -> bool:
-        blocked[:] = [one.session for one in running.listener._connections if one.session.sending_blocked]
+        blocked[:] = [
+            connection.session for connection in running.listener._connections if connection.session.sending_blocked
+        ]
         return bool(blocked)
 
     await running.until(found)

@@ -103,13 +103,13 @@ def test_a_step_takes_a_bounded_number_of_new_keys(peer: KeyUpdatingPeer) -> Non
     """OpenSSL handles all that it is given in one call, some 20 microseconds each."""
     engine = engine_of(peer)
     first = peer.new_keys(1, asks_for_answers=True)
-    one = len(first)
+    record_bytes = len(first)
     engine.feed(first + peer.new_keys(999, asks_for_answers=True) + peer.written(b"end"))
     target, steps, found = memoryview(bytearray(64 << 10)), 0, b""
     while not found:
         before = engine.waiting_bytes
         count = engine.read_into(target)
-        assert before - engine.waiting_bytes <= RECORDS_AT_ONCE_MAX * one
+        assert before - engine.waiting_bytes <= RECORDS_AT_ONCE_MAX * record_bytes
         found = bytes(target[:count])
         engine.feed(b"")
         steps += 1

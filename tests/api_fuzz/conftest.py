@@ -108,7 +108,7 @@ def good_bodies(fuzz_world: FuzzWorld) -> GoodBodies:
         "POST /v1/scopes/{scope}/streams/{stream}/segments/between": between,
         "POST /v1/scopes/{scope}/streams/{stream}/stream-cuts/distance": between,
         "POST /v1/scopes/{scope}/streams/{stream}/next-cut": [
-            one | {"bytes": 5, "strictKeyOrder": True, "onTruncation": "skip"} for one in between
+            body | {"bytes": 5, "strictKeyOrder": True, "onTruncation": "skip"} for body in between
         ],
         "POST /v1/scopes/{scope}/streams/{stream}/range-plans": [
             {"ranges": [{"segmentId": 1, "start": 0, "end": 9, "pieceBytes": 2}], "links": True},

@@ -51,7 +51,7 @@ _VALUES = st.recursive(
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where a value of a JSON document can be replaced."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(found for name, one in inner for found in _paths(one, (*path, name)))]
+    return [path, *(found for name, part in inner for found in _paths(part, (*path, name)))]
 
 
 def _with(document: Any, path: tuple[Any, ...], value: Any) -> Any:

@@ -117,5 +117,5 @@ def test_both_sides_of_metadata_calls_answer_the_same():
     client = metadata_calls.answered_client(session)
     plain, adapter = PlainMetadataCalls(metadata_calls.TABLE, client), DynamoMetadataStore(metadata_calls.TABLE, client)
     answers = {name: (call(plain), call(adapter)) for name, call in metadata_calls.CALLS.items()}
-    assert all(one == other for one, other in answers.values())
+    assert all(plain_answer == adapter_answer for plain_answer, adapter_answer in answers.values())
     assert answers["query of 20"][0] is not None

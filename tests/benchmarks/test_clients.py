@@ -12,7 +12,7 @@ from benchmarks.results import Results
 from benchmarks.settings import AppendLoad
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_kinds_of_a_scenario(scenario: Scenario) -> None:
     reads, read_theirs = (READS, (READ_THEIRS,)) if scenario.read else ((), ())
     assert tuple(kinds(scenario, theirs=True)) == (*OURS, *reads, *read_theirs, THEIRS)

@@ -17,8 +17,8 @@ from benchmarks.spark import EVENTS_PER_WRITE, WORKLOADS, Workload, columns_of, 
 def test_all_events_have_the_size_of_the_load(text: bool):
     workload = Workload("some", AppendLoad(100, EVENTS_PER_WRITE + 7), text=text)
     columns = list(columns_of(workload))
-    assert [len(one) for one in columns] == [EVENTS_PER_WRITE, 7]
-    assert {len(event) for one in columns for event in one.to_pylist()} == {100}
+    assert [len(column) for column in columns] == [EVENTS_PER_WRITE, 7]
+    assert {len(event) for column in columns for event in column.to_pylist()} == {100}
     assert columns[0][0] != columns[1][0]
 
 
@@ -41,5 +41,5 @@ def test_files_hold_the_events_of_the_stream(tmp_path: Path):
 
 
 def test_workloads_have_streams_of_their_own():
-    assert len({one.stream for one in WORKLOADS}) == len(WORKLOADS)
-    assert all(isinstance(next(columns_of(one)), pa.BinaryArray) for one in WORKLOADS)
+    assert len({workload.stream for workload in WORKLOADS}) == len(WORKLOADS)
+    assert all(isinstance(next(columns_of(workload)), pa.BinaryArray) for workload in WORKLOADS)

@@ -69,7 +69,7 @@ def test_every_call_that_changes_something_has_an_action():
     changing = {
         rpc
         for rpc, rights in REQUIRED_RIGHTS.items()
-        if any(one.access > Access.READ for one in rights(_request(rpc))) or rpc in CHANGES_BY_READ
+        if any(right.access > Access.READ for right in rights(_request(rpc))) or rpc in CHANGES_BY_READ
     }
     assert set(ACTIONS) == changing - ASKS_BY_UPDATE
     assert {action for action, _ in ACTIONS.values()} <= {route.action for route in ROUTES}
@@ -103,7 +103,7 @@ def test_a18_a_failed_change_has_one_line(
         lines = list(bridge.audit)
     finally:
         bridge.close()
-    assert [(one.action, one.call) for one in lines] == ([(ACTIONS[rpc][0], rpc)] if rpc in ACTIONS else [])
+    assert [(line.action, line.call) for line in lines] == ([(ACTIONS[rpc][0], rpc)] if rpc in ACTIONS else [])
     for line in lines:
         assert (line.status, line.outcome, line.principal) == (found, outcome, ANYONE)
         assert status is None or found == status
@@ -125,15 +125,15 @@ def test_changes_are_told_with_their_names(world: StreamWorld):
     finally:
         bridge.close()
     transaction = f"{begun.highBits & (1 << 64) - 1:016x}{begun.lowBits & (1 << 64) - 1:016x}"
-    assert [(one.action, one.resource, one.outcome, one.status, one.code) for one in lines] == [
+    assert [(line.action, line.resource, line.outcome, line.status, line.code) for line in lines] == [
         ("scope.create", "n", "done", "OK", ""),
         ("stream.create", "n/t", "done", "OK", ""),
         ("transaction.create", "n/t", "done", "OK", ""),
         ("transaction.set-state", f"n/t/{transaction}", "done", "OK", ""),
         ("scope.create", "n", "refused", "OK", "already_exists"),
     ]
-    assert {one.source for one in lines} == {"127.0.0.1"}
-    assert len({one.request_id for one in lines}) == len(lines)
+    assert {line.source for line in lines} == {"127.0.0.1"}
+    assert len({line.request_id for line in lines}) == len(lines)
 
 
 def test_a_user_is_the_principal(guarded: Guarded):
@@ -175,7 +175,7 @@ def test_a_caller_who_is_no_user_is_not_named(guarded: Guarded, rpc: str, reques
 
 @pytest.mark.parametrize(("given", "is_kept"), [(["deploy-7"], True), (["two words"], False), (["a", "b"], False)])
 def test_a_client_may_choose_the_correlation_id(guarded: Guarded, given: list[str], is_kept: bool):
-    guarded.metadata += tuple(("x-headrace-correlation-id", one) for one in given)
+    guarded.metadata += tuple(("x-headrace-correlation-id", value) for value in given)
     guarded.call("sealStream", T)
     (line,) = guarded.audit
     assert line.correlation_id == (given[0] if is_kept else line.request_id)
@@ -223,7 +223,7 @@ def test_a_hanging_disk_holds_up_only_calls_with_a_line(world: StreamWorld):
     finally:
         disk.free.set()
         bridge.close()
-    assert [one.action for one in disk] == ["scope.create"]
+    assert [line.action for line in disk] == ["scope.create"]
 
 
 def test_a_client_that_goes_takes_no_line_with_it(world: StreamWorld):
@@ -245,7 +245,7 @@ def test_a_client_that_goes_takes_no_line_with_it(world: StreamWorld):
     finally:
         disk.free.set()
         bridge.close()
-    assert [one.resource for one in disk] == ["n", "m"]
+    assert [line.resource for line in disk] == ["n", "m"]
 
 
 def test_a_call_that_the_end_of_the_bridge_cancels_has_one_line(world: StreamWorld):
@@ -264,7 +264,7 @@ def test_a_call_that_the_end_of_the_bridge_cancels_has_one_line(world: StreamWor
         assert call.code() is grpc.StatusCode.UNAVAILABLE
     finally:
         bridge.close()
-    assert [(one.action, one.resource, one.code) for one in bridge.audit] == [("scope.create", "n", "cancelled")]
+    assert [(line.action, line.resource, line.code) for line in bridge.audit] == [("scope.create", "n", "cancelled")]
 
 
 def test_a_hanging_disk_does_not_hold_up_the_end(

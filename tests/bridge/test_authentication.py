@@ -48,7 +48,7 @@ class Guarded(Bridge):
         self.log_in("ann", PASSWORD)
 
     def grant(self, grants: dict[str, Access]) -> None:
-        self.known = Users({"ann": User("ann", HASH, tuple(Grant(*one) for one in grants.items()))})
+        self.known = Users({"ann": User("ann", HASH, tuple(Grant(*granted) for granted in grants.items()))})
 
     def claims(self, token: str) -> dict[str, Access]:
         claims = verify_token(token, Keys().keys(), self.world.clock.now_ms() / 1000)
@@ -173,7 +173,7 @@ def test_pages_without_anything_readable_are_skipped(guarded: Guarded, monkeypat
     guarded.grant({"prn::/scope:s": READ, OF_T: READ, "prn::/scope:s/stream:z": READ})
     asked, seen = pb.StreamsInScopeRequest(scope=S), []
     while page := guarded.call("listStreamsInScope", asked).streams:
-        seen += [one.stream for one in page]
+        seen += [summary.stream for summary in page]
         asked.continuationToken.token = seen[-1]
     assert seen == ["t", "z"]
     guarded.grant({"prn::/scope:s": READ})
@@ -185,7 +185,7 @@ def test_tables_are_those_that_the_user_may_read(guarded: Guarded):
         guarded.world.tables.create_table("s", table, TableConfiguration(2, 4))
     guarded.grant({"prn::/scope:s": READ, TABLE_T: READ, "prn::/scope:s/stream:g": READ})
     page = guarded.call("listKeyValueTablesInScope", pb.KVTablesInScopeRequest(scope=S))
-    assert [one.kvtName for one in page.kvtables] == ["t"]
+    assert [table.kvtName for table in page.kvtables] == ["t"]
 
 
 def test_status_of_an_unknown_scope_is_told(guarded: Guarded):

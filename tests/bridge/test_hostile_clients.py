@@ -36,11 +36,11 @@ def connected(port: int, opened: list[socket.socket]) -> socket.socket:
     return made
 
 
-def received(one: socket.socket) -> bytes:
+def received(connection: socket.socket) -> bytes:
     """Everything until the bridge closes the connection."""
     data = b""
     with contextlib.suppress(ConnectionResetError):
-        while more := one.recv(1 << 16):
+        while more := connection.recv(1 << 16):
             data += more
     return data
 
@@ -98,8 +98,8 @@ def test_more_connections_than_allowed_are_closed(
     try:
         assert bridge.call("checkScopeExists", pb.ScopeInfo(scope="s")).exists
         crowd = [connected(bridge.port, opened) for _ in range(20)]
-        for one in crowd[2:]:
-            assert received(one) == b""
+        for connection in crowd[2:]:
+            assert received(connection) == b""
         assert bridge.call("checkScopeExists", pb.ScopeInfo(scope="s")).exists
         own_connection = (("grpc.use_local_subchannel_pool", 1),)
         with grpc.insecure_channel(f"127.0.0.1:{bridge.port}", options=own_connection) as late:
@@ -107,8 +107,8 @@ def test_more_connections_than_allowed_are_closed(
             with pytest.raises(grpc.RpcError) as raised:
                 ask(b"")
             assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
-            for one in crowd:
-                one.close()
+            for connection in crowd:
+                connection.close()
             ask(b"", wait_for_ready=True)
     finally:
         bridge.close()

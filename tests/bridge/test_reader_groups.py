@@ -53,7 +53,7 @@ def test_a_group_can_be_used_when_its_creation_is_answered(groups_bridge):
     found = bridge.call("getReaderGroupConfig", _info())
     assert (found.status, found.config) == (pb.ReaderGroupConfigResponse.SUCCESS, _config())
     segments = bridge.call("getCurrentSegments", pb.StreamInfo(scope="s", stream="_RGg")).segmentRanges
-    assert [one.segmentId.segmentId for one in segments] == [0]
+    assert [segment.segmentId.segmentId for segment in segments] == [0]
     listed = bridge.call("listSubscribers", pb.StreamInfo(scope="s", stream="t"))
     assert list(listed.subscribers) == ["s/g"]
 

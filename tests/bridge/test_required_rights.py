@@ -34,12 +34,12 @@ def test_rights_of_an_empty_request_can_be_told(rpc: str):
 
 
 def test_every_reply_with_a_token_gets_one():
-    with_token = [one.name for one in SERVICE.methods if "delegationToken" in one.output_type.fields_by_name]
+    with_token = [method.name for method in SERVICE.methods if "delegationToken" in method.output_type.fields_by_name]
     assert sorted(TOKEN_REPLIES) == sorted(with_token)
 
 
 def test_every_reply_with_pages_is_filtered():
-    with_pages = [one.name for one in SERVICE.methods if "continuationToken" in one.output_type.fields_by_name]
+    with_pages = [method.name for method in SERVICE.methods if "continuationToken" in method.output_type.fields_by_name]
     assert sorted(LISTS) == sorted(with_pages)
     for rpc, found in LISTS.items():
         assert found.field in SERVICE.methods_by_name[rpc].output_type.fields_by_name
@@ -76,7 +76,7 @@ def test_only_the_list_of_bridges_needs_no_right():
 )
 def test_changes_need_read_update(rpc: str):
     request = GetMessageClass(SERVICE.methods_by_name[rpc].input_type)()
-    assert [one.access for one in REQUIRED_RIGHTS[rpc](request)] == [Access.READ_UPDATE]
+    assert [right.access for right in REQUIRED_RIGHTS[rpc](request)] == [Access.READ_UPDATE]
 
 
 @pytest.mark.parametrize(

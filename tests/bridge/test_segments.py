@@ -25,7 +25,7 @@ INFO = pb.StreamInfo(scope="s", stream="t")
 
 
 def ids(ranges: pb.SegmentRanges) -> list[int]:
-    return [one.segmentId.segmentId for one in ranges.segmentRanges]
+    return [segment_range.segmentId.segmentId for segment_range in ranges.segmentRanges]
 
 
 @pytest.fixture
@@ -40,21 +40,27 @@ def scaled(bridge: Bridge) -> list[int]:
 def test_the_ends_and_epochs_of_a_stream(bridge: Bridge, scaled: list[int]):
     current = bridge.call("getCurrentSegments", INFO)
     assert sorted(ids(current)) == sorted([*scaled, 1])
-    assert max(one.maxKey for one in current.segmentRanges) == 1.0
-    assert min(one.minKey for one in current.segmentRanges) == 0.0
+    assert max(segment_range.maxKey for segment_range in current.segmentRanges) == 1.0
+    assert min(segment_range.minKey for segment_range in current.segmentRanges) == 0.0
     epoch = bridge.call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=INFO, epoch=0))
-    assert [(one.minKey, one.maxKey) for one in epoch.segmentRanges] == [(0.0, 0.5), (0.5, 1.0)]
+    assert [(segment_range.minKey, segment_range.maxKey) for segment_range in epoch.segmentRanges] == [
+        (0.0, 0.5),
+        (0.5, 1.0),
+    ]
     later = pb.GetEpochSegmentsRequest(streamInfo=INFO, epoch=9)
     assert bridge.refused("getEpochSegments", later) is grpc.StatusCode.NOT_FOUND
     head = bridge.call("getSegments", pb.GetSegmentsRequest(streamInfo=INFO, timestamp=12345))
-    assert [(one.segmentId.segmentId, one.offset) for one in head.segments] == [(0, 0), (1, 0)]
+    assert [(position.segmentId.segmentId, position.offset) for position in head.segments] == [(0, 0), (1, 0)]
 
 
 @pytest.mark.parametrize("count", [3, 49, 100])
 def test_ranges_of_many_segments_have_equal_bounds(bridge: Bridge, count: int):
     """Clients look a key up in a map by these bounds, so a gap as small as a rounding error would lose keys."""
     bridge.world.create(segments=count)
-    found = sorted((one.minKey, one.maxKey) for one in bridge.call("getCurrentSegments", INFO).segmentRanges)
+    found = sorted(
+        (segment_range.minKey, segment_range.maxKey)
+        for segment_range in bridge.call("getCurrentSegments", INFO).segmentRanges
+    )
     assert len(found) == count
     assert [high for _, high in found] == [*(low for low, _ in found[1:]), 1.0]
     assert found[0][0] == 0.0
@@ -76,7 +82,7 @@ def test_a_sealed_stream_has_no_current_segments(bridge: Bridge):
 @pytest.mark.parametrize("rpc", ["getSegmentsImmediatlyFollowing", "getSegmentsImmediatelyFollowing"])
 def test_successors_name_the_segment_among_their_predecessors(bridge: Bridge, scaled: list[int], rpc):
     found = bridge.call(rpc, pb.SegmentId(streamInfo=INFO, segmentId=0))
-    assert [(one.segment.segmentId.segmentId, list(one.value)) for one in found.segments] == [
+    assert [(segment.segment.segmentId.segmentId, list(segment.value)) for segment in found.segments] == [
         (scaled[0], [0]),
         (scaled[1], [0]),
     ]
@@ -97,10 +103,10 @@ def test_no_successors_are_told_only_where_the_stream_ends(bridge: Bridge):
 
 def test_segments_between_cuts_and_whether_a_cut_is_one(bridge: Bridge, scaled: list[int]):
     everything = bridge.call("getSegmentsBetween", pb.StreamCutRange(streamInfo=INFO))
-    assert [one.segmentId for one in everything.segments] == [0, 1, *scaled]
+    assert [segment.segmentId for segment in everything.segments] == [0, 1, *scaled]
     behind = pb.StreamCutRange(streamInfo=INFO)
     getattr(behind, "from").update({scaled[0]: 0, scaled[1]: 0, 1: 0})
-    assert {one.segmentId for one in bridge.call("getSegmentsBetween", behind).segments} == {1, *scaled}
+    assert {segment.segmentId for segment in bridge.call("getSegmentsBetween", behind).segments} == {1, *scaled}
     valid = {0: 50, 1: 0}
     assert bridge.call("isStreamCutValid", pb.StreamCut(streamInfo=INFO, cut=valid)).response
     assert not bridge.call("isStreamCutValid", pb.StreamCut(streamInfo=INFO, cut={0: 50})).response
@@ -116,11 +122,11 @@ def test_segments_after_an_end_that_was_read(bridge: Bridge, scaled: list[int]):
     asked = pb.StreamCutRange(streamInfo=INFO)
     getattr(asked, "from").update({0: -1, 1: 0})
     found = bridge.call("getSegmentsBetween", asked).segments
-    assert [one.segmentId for one in found] == [1, *scaled]
+    assert [segment.segmentId for segment in found] == [1, *scaled]
     asked.to.update({scaled[0]: 0, scaled[1]: 0, 1: 0})
-    assert {one.segmentId for one in bridge.call("getSegmentsBetween", asked).segments} == {1, *scaled}
+    assert {segment.segmentId for segment in bridge.call("getSegmentsBetween", asked).segments} == {1, *scaled}
     to_the_end = pb.StreamCutRange(streamInfo=INFO, to={0: (1 << 63) - 1, 1: 0})
-    assert [one.segmentId for one in bridge.call("getSegmentsBetween", to_the_end).segments] == [0, 1]
+    assert [segment.segmentId for segment in bridge.call("getSegmentsBetween", to_the_end).segments] == [0, 1]
     still_open = pb.StreamCutRange(streamInfo=INFO)
     getattr(still_open, "from").update({0: 0, 1: -1})
     assert bridge.refused("getSegmentsBetween", still_open) is grpc.StatusCode.INVALID_ARGUMENT
@@ -129,7 +135,7 @@ def test_segments_after_an_end_that_was_read(bridge: Bridge, scaled: list[int]):
 def _between(bridge: Bridge, start: dict[int, int], end: dict[int, int] | None = None) -> list[int]:
     asked = pb.StreamCutRange(streamInfo=INFO, to=end or {})
     getattr(asked, "from").update(start)
-    return [one.segmentId for one in bridge.call("getSegmentsBetween", asked).segments]
+    return [segment.segmentId for segment in bridge.call("getSegmentsBetween", asked).segments]
 
 
 def test_segments_after_a_checkpoint_that_waits_for_a_merge(bridge: Bridge):
@@ -230,4 +236,4 @@ def test_names_that_no_segment_can_have_have_no_endpoint(bridge: Bridge):
 def test_tokens_are_empty_and_the_bridge_names_itself(bridge: Bridge):
     assert bridge.call("getDelegationToken", INFO).delegationToken == ""
     controllers = bridge.call("getControllerServerList", pb.ServerRequest()).nodeURI
-    assert [(one.endpoint, one.port) for one in controllers] == [("bridge.test", bridge.port)]
+    assert [(controller.endpoint, controller.port) for controller in controllers] == [("bridge.test", bridge.port)]

@@ -81,7 +81,7 @@ def test_a_truncation_is_done_when_it_is_answered(scaled: Bridge):
 def test_a_truncation_at_the_end_of_a_segment(scaled: Bridge):
     assert scaled.call("truncateStream", cut({0: -1, 1: 5})).status == pb.UpdateStreamStatus.SUCCESS
     head = scaled.call("getSegments", pb.GetSegmentsRequest(streamInfo=info())).segments
-    assert [(one.segmentId.segmentId, one.offset) for one in head] == [(0, 10), (1, 5)]
+    assert [(position.segmentId.segmentId, position.offset) for position in head] == [(0, 10), (1, 5)]
     assert scaled.call("truncateStream", cut({0: -1, 1: 5})).status == pb.UpdateStreamStatus.SUCCESS
     assert scaled.refused("truncateStream", cut({0: -1, 1: -1})) is grpc.StatusCode.INVALID_ARGUMENT
     assert scaled.call("truncateStream", cut({S2: 0, S3: 0, 1: 5})).status == pb.UpdateStreamStatus.SUCCESS
@@ -90,11 +90,11 @@ def test_a_truncation_at_the_end_of_a_segment(scaled: Bridge):
 def test_clients_find_their_way_out_of_truncated_segments(scaled: Bridge):
     scaled.call("truncateStream", cut({S2: 0, S3: 0, 1: 7}))
     found = scaled.call("getSegmentsImmediatlyFollowing", pb.SegmentId(streamInfo=info(), segmentId=0))
-    assert [one.segment.segmentId.segmentId for one in found.segments] == [S2, S3]
+    assert [segment.segment.segmentId.segmentId for segment in found.segments] == [S2, S3]
     of_epoch = scaled.call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=info(), epoch=0))
-    assert [one.segmentId.segmentId for one in of_epoch.segmentRanges] == [0, 1]
+    assert [segment_range.segmentId.segmentId for segment_range in of_epoch.segmentRanges] == [0, 1]
     head = scaled.call("getSegments", pb.GetSegmentsRequest(streamInfo=info()))
-    assert [(one.segmentId.segmentId, one.offset) for one in head.segments] == [(S2, 0), (S3, 0), (1, 7)]
+    assert [(position.segmentId.segmentId, position.offset) for position in head.segments] == [(S2, 0), (S3, 0), (1, 7)]
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_lists_come_in_pages_that_end_with_an_empty_one(bridge: Bridge, monkeypa
         while True:
             page = bridge.call(rpc, _list_request(rpc, token, **fields))
             assert page.HasField("continuationToken")
-            names = list(page.scopes) if rpc == "listScopes" else [one.stream for one in page.streams]
+            names = list(page.scopes) if rpc == "listScopes" else [summary.stream for summary in page.streams]
             pages.append(names)
             token = page.continuationToken
             if not names:
@@ -242,7 +242,7 @@ def test_scale(bridge: Bridge):
     assert bridge.call("scale", too_few).status == pb.ScaleResponse.PRECONDITION_FAILED
     started = bridge.call("scale", pb.ScaleRequest(streamInfo=info(), sealedSegments=[0], newKeyRanges=halves))
     assert (started.status, started.epoch) == (pb.ScaleResponse.STARTED, 1)
-    assert [(one.minKey, one.maxKey) for one in started.segments] == [(0.0, 0.5), (0.5, 1.0)]
+    assert [(segment.minKey, segment.maxKey) for segment in started.segments] == [(0.0, 0.5), (0.5, 1.0)]
     asked = pb.ScaleStatusRequest(streamInfo=info(), epoch=1)
     assert bridge.call("checkScale", asked).status == pb.ScaleStatusResponse.IN_PROGRESS
     bridge.world.drain()

@@ -24,7 +24,9 @@ def test_a_table_can_be_used_when_its_creation_is_answered(bridge: Bridge):
     found = bridge.call("getKeyValueTableConfiguration", _info())
     assert (found.status, found.config) == (pb.KeyValueTableConfigResponse.SUCCESS, _config())
     ranges = bridge.call("getCurrentSegmentsKeyValueTable", _info()).segmentRanges
-    assert [(one.segmentId.segmentId, one.minKey, one.maxKey) for one in ranges] == [(0, 0.0, 0.5), (1, 0.5, 1.0)]
+    assert [
+        (segment_range.segmentId.segmentId, segment_range.minKey, segment_range.maxKey) for segment_range in ranges
+    ] == [(0, 0.0, 0.5), (1, 0.5, 1.0)]
     assert (ranges[0].segmentId.streamInfo.scope, ranges[0].segmentId.streamInfo.stream) == ("s", "k")
     assert bridge.call("createKeyValueTable", _config()).status == pb.CreateKeyValueTableStatus.TABLE_EXISTS
 
@@ -50,7 +52,7 @@ def test_the_tables_of_a_scope_end_with_an_empty_page(bridge: Bridge):
         bridge.call("createKeyValueTable", _config(name))
     asked = pb.KVTablesInScopeRequest(scope=pb.ScopeInfo(scope="s"))
     page = bridge.call("listKeyValueTablesInScope", asked)
-    assert [(one.scope, one.kvtName) for one in page.kvtables] == [("s", "a"), ("s", "b")]
+    assert [(table.scope, table.kvtName) for table in page.kvtables] == [("s", "a"), ("s", "b")]
     asked.continuationToken.CopyFrom(page.continuationToken)
     assert not bridge.call("listKeyValueTablesInScope", asked).kvtables
     nowhere = pb.KVTablesInScopeRequest(scope=pb.ScopeInfo(scope="none"))

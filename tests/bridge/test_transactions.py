@@ -47,8 +47,12 @@ def test_a_transaction_is_created_with_the_segments_it_is_for(bridge: Bridge):
     made = bridge.call("createTransaction", pb.CreateTxnRequest(streamInfo=INFO, lease=LEASE_MS))
     assert made.txnId.highBits >> 32 == 1
     assert made.txnId.lowBits >= 0
-    assert [(one.minKey, one.maxKey) for one in made.activeSegments] == [(0.0, 0.25), (0.25, 0.5), (0.5, 1.0)]
-    assert [one.segmentId.segmentId for one in made.activeSegments] == [1 << 32 | 2, 1 << 32 | 3, 1]
+    assert [(segment.minKey, segment.maxKey) for segment in made.activeSegments] == [
+        (0.0, 0.25),
+        (0.25, 0.5),
+        (0.5, 1.0),
+    ]
+    assert [segment.segmentId.segmentId for segment in made.activeSegments] == [1 << 32 | 2, 1 << 32 | 3, 1]
     epoch = bridge.call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=INFO, epoch=1))
     assert list(epoch.segmentRanges) == list(made.activeSegments), "what a client finds by the epoch in the id"
 
@@ -74,7 +78,7 @@ def test_an_abort_is_repeated_without_harm(bridge: Bridge, begun: pb.TxnId):
     assert _state(bridge, begun) == "ABORTED"
     assert _mark(bridge, "commitTransaction", _request(begun)) == "FAILURE"
     listed = bridge.call("listCompletedTransactions", pb.ListCompletedTxnRequest(streamInfo=INFO))
-    assert [one.status for one in listed.response] == [pb.TxnResponse.ABORTED]
+    assert [status.status for status in listed.response] == [pb.TxnResponse.ABORTED]
 
 
 def test_pings(bridge: Bridge, begun: pb.TxnId):

@@ -97,7 +97,7 @@ def test_the_arn_is_that_of_the_deployment(run: Run, options: tuple[str, ...], a
     assert (ran.code, ran.err) == (0, "")
     (statement,) = ran.document["Statement"]
     assert statement["Resource"][0] == f"{arn}/GET/v1/scopes/shop/streams/orders"
-    assert all(one.startswith(f"{arn}/") for one in statement["Resource"])
+    assert all(resource.startswith(f"{arn}/") for resource in statement["Resource"])
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_logs_are_listed_with_their_members(ok: Show, as_json: ReadJson):
     assert "store-a/za, store-b/zb lost, store-c/zc lost" in shown[3]
     assert "4:70" in shown[3]
     found = as_json("cluster", "logs")["logs"]
-    assert [one["container"] for one in found] == list(range(CONTAINER_COUNT))
+    assert [log["container"] for log in found] == list(range(CONTAINER_COUNT))
     assert found[0] == {
         "container": 0,
         "state": None,
@@ -119,5 +119,5 @@ def test_epochs_are_raised_until_none_remains(
     api.claim_containers()
     everything = list(range(CONTAINER_COUNT))
     assert as_json("cluster", "raise-epochs", "--above", "3") == {"above": 3, "raised": everything}
-    assert {one["epoch"] for one in as_json("cluster", "containers")["containers"]} == {4}
+    assert {container["epoch"] for container in as_json("cluster", "containers")["containers"]} == {4}
     assert run("cluster", "raise-epochs", "--above", "-1").code == 2

@@ -57,7 +57,7 @@ def test_a_user_is_added_granted_revoked_and_removed(desk: Desk):
     ]
     assert desk("revoke", "ann", "prn::/scope:shop").code == 0
     assert desk("remove", "bob").code == 0
-    assert [len(one["grants"]) for one in desk("list", "--json").document["users"]] == [1]
+    assert [len(user["grants"]) for user in desk("list", "--json").document["users"]] == [1]
 
 
 def test_only_a_hash_of_the_password_is_kept(desk: Desk):

@@ -45,7 +45,7 @@ def test_group_is_created_changed_and_deleted(group: str, ok: Show, as_json: Rea
     before = as_json("group", "get", group)
     after = as_json("group", "update", group, "--stream", "s/t", "--stream", "s/u", "--group-refresh-ms", "9")
     assert after["generation"] == before["generation"] + 1
-    assert [one["stream"] for one in after["streams"]] == ["t", "u"]
+    assert [stream["stream"] for stream in after["streams"]] == ["t", "u"]
     assert as_json("group", "update", group, "--outstanding-checkpoints-max", "4")["groupRefreshMs"] == 9
     assert "generation" in ok("group", "reset", group, "--record-only")
     assert run("group", "reset", group, "--retry-s", "0").code == 5

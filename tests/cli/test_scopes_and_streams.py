@@ -127,9 +127,9 @@ def test_a_segment_is_split_and_merged(stream: str, ok: Show, as_json: ReadJson,
     assert ok("segment", "split", stream, "0@0") == "scale to epoch 1: success: segments 2@1, 3@1\n"
     assert ok("segment", "split", stream, "2@1", "--at", "0.2", "--at", "0.1").endswith("segments 4@2, 5@2, 6@2\n")
     parts = as_json("segment", "split", stream, "3@1", "--into", "3")["segments"]
-    assert [one["low"] for one in parts] == [0.25, pytest.approx(1 / 3), pytest.approx(5 / 12)]
+    assert [part["low"] for part in parts] == [0.25, pytest.approx(1 / 3), pytest.approx(5 / 12)]
     merged = as_json("segment", "merge", stream, "5@2", "4@2", "6@2")
-    assert [(one["low"], one["high"]) for one in merged["segments"]] == [(0.0, 0.25)]
+    assert [(segment["low"], segment["high"]) for segment in merged["segments"]] == [(0.0, 0.25)]
     refused = run("segment", "merge", stream, "10@4", "1@0")
     assert (refused.code, "only neighbours can be merged" in refused.err) == (1, True)
     gone = run("segment", "split", stream, "0@0")

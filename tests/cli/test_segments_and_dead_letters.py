@@ -31,7 +31,7 @@ def test_segments_at_a_point(scaled: str, ok: Show, as_json: ReadJson):
         "1@0           0.5     1.0  s/t/1.#epoch.0",
     ]
     head = as_json("segment", "list", scaled, "--at", "earliest")
-    assert [one["segment"] for one in head["segments"]] == [0, 1]
+    assert [segment["segment"] for segment in head["segments"]] == [0, 1]
     assert as_json("segment", "list", scaled, "--epoch", "0")["segments"][0] == {
         "segment": 0, "name": "s/t/0.#epoch.0", "low": 0.0, "high": 0.5, "startOffset": None,
     }  # fmt: skip
@@ -58,11 +58,14 @@ def test_a_cut_of_unknown_segments_is_refused(scaled: str, run: Run):
 
 def test_successors_and_predecessors(scaled: str, ok: Show, as_json: ReadJson):
     following = as_json("segment", "successors", scaled, "0")
-    assert [(one["segment"], one["predecessors"]) for one in following["segments"]] == [(FIRST, [0]), (SECOND, [0])]
+    assert [(segment["segment"], segment["predecessors"]) for segment in following["segments"]] == [
+        (FIRST, [0]),
+        (SECOND, [0]),
+    ]
     assert following["sealed"] is False
     assert ok("segment", "successors", scaled, "2@1") == "none\n"
     before = as_json("segment", "predecessors", scaled, str(FIRST))
-    assert [one["segment"] for one in before["segments"]] == [0]
+    assert [segment["segment"] for segment in before["segments"]] == [0]
     assert "s/t/0.#epoch.0" in ok("segment", "predecessors", scaled, str(FIRST))
 
 
@@ -100,10 +103,15 @@ def letter(stream: str, api: ApiInMemory, ok: Show) -> str:
 
 def test_dead_letters_are_listed(letter: str, ok: Show, as_json: ReadJson):
     document = as_json("dead-letter", "list")
-    (one,) = document["letters"]
-    assert set(one) == LETTER_FIELDS
-    assert (one["letter"], one["status"], one["kind"], one["subject"]) == (letter, "UNDONE", "scale_stream", "s/t")
-    assert one["cause"] == {"code": "unavailable", "message": CAUSE.message}
+    (dead_letter,) = document["letters"]
+    assert set(dead_letter) == LETTER_FIELDS
+    assert (dead_letter["letter"], dead_letter["status"], dead_letter["kind"], dead_letter["subject"]) == (
+        letter,
+        "UNDONE",
+        "scale_stream",
+        "s/t",
+    )
+    assert dead_letter["cause"] == {"code": "unavailable", "message": CAUSE.message}
     assert document["nextAfter"] is None
     header, row = ok("dead-letter", "list").splitlines()
     assert header.split() == ["LETTER", "STATUS", "LAST", "TRY", "KIND", "RESOURCE", "CAUSE"]

@@ -69,7 +69,10 @@ def test_an_update_that_meets_others_each_time_says_so(stream: str, api: ApiInMe
 def test_streams_are_listed_by_prefix(stream: str, ok: Show, as_json: ReadJson):
     ok("stream", "create", "s/target")
     ok("stream", "create", "s/u")
-    assert [one["stream"] for one in as_json("stream", "list", "s", "--prefix", "t")["streams"]] == ["t", "target"]
+    assert [listed["stream"] for listed in as_json("stream", "list", "s", "--prefix", "t")["streams"]] == [
+        "t",
+        "target",
+    ]
 
 
 def test_truncation_moves_the_head(stream: str, api: ApiInMemory, ok: Show, as_json: ReadJson, run: Run):
@@ -97,7 +100,7 @@ def test_scaling_events(stream: str, ok: Show, as_json: ReadJson):
     ok("stream", "scale", stream, "--seal", "0", "--range", "0:0.25,0.25:0.5")
     (event,) = as_json("stream", "scaling-events", stream)["scalingEvents"]
     assert (event["epoch"], event["splits"], event["merges"], event["sealedSegments"]) == (1, 1, 0, [0])
-    assert [one["segment"] for one in event["newSegments"]] == [FIRST, SECOND]
+    assert [segment["segment"] for segment in event["newSegments"]] == [FIRST, SECOND]
     assert as_json("stream", "scaling-events", stream, "--to-ms", "5") == {"scalingEvents": []}
     header, row = ok("stream", "scaling-events", stream, "--from-ms", str(event["timeMs"])).splitlines()
     assert header.split() == ["TIME", "EPOCH", "SPLITS", "MERGES", "SEALED", "NEW"]

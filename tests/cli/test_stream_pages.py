@@ -31,8 +31,10 @@ def test_a_stream_is_scaled_evenly(stream: str, as_json: ReadJson, count: int, k
     done = as_json("stream", "scale", stream, "--segments", str(count))
     assert done["status"] == "SUCCESS"
     found = as_json("segment", "list", stream)["segments"]
-    assert [(one["low"], one["high"]) for one in found] == [(one.low, one.high) for one in equal_ranges(count)]
-    assert [one["segment"] for one in found if one["segment"] < 2] == kept
+    assert [(segment["low"], segment["high"]) for segment in found] == [
+        (key_range.low, key_range.high) for key_range in equal_ranges(count)
+    ]
+    assert [segment["segment"] for segment in found if segment["segment"] < 2] == kept
     assert done["sealedSegments"] == ([] if kept else [0, 1])
 
 
@@ -113,7 +115,7 @@ def test_describe_is_one_page(busy: str, api: ApiInMemory, ok: Show, as_json: Re
     ]
     document = as_json("stream", "describe", busy, "--interval", "0")
     assert (document["bytesPerS"], document["subscribers"][0]["lagBytes"]) == (None, 3_000)
-    assert [one["transaction"] for one in document["openTransactions"]] == [transaction]
+    assert [listed["transaction"] for listed in document["openTransactions"]] == [transaction]
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +158,9 @@ def test_top_shows_the_fastest_streams_first(busy: str, ok: Show):
     lines = ok("top", "--times", "2", "--interval", "0.1").splitlines()
     assert [line.split()[0] for line in lines if line] == ["STREAM", "s/idle", "s/t", "STREAM", "s/t", "s/idle"]
     tables = [json.loads(line) for line in ok("top", "s", "--times", "1", "--count", "1", "--json").splitlines()]
-    assert [(one["scope"], one["stream"], one["segments"]) for one in tables[0]["streams"]] == [("s", "idle", 2)]
+    assert [(stream["scope"], stream["stream"], stream["segments"]) for stream in tables[0]["streams"]] == [
+        ("s", "idle", 2)
+    ]
 
 
 @pytest.mark.parametrize("arguments", [("--interval", "0"), ("--times", "0"), ("--interval", "x")])
@@ -211,7 +215,7 @@ def test_a_bar_has_its_width_and_shows_every_segment(bounds: list[float]):
 
 @given(count=st.integers(1, BAR_WIDTH))
 def test_bars_of_equal_segments_cover_the_key_space_once(count: int):
-    bars = [key_space_bar(one, used="#", unused=".") for one in equal_ranges(count)]
+    bars = [key_space_bar(key_range, used="#", unused=".") for key_range in equal_ranges(count)]
     assert all(column.count("#") == 1 for column in zip(*bars, strict=True))
 
 

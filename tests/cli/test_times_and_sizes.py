@@ -178,7 +178,7 @@ def test_times_that_clocks_show_twice_or_never(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 def test_the_local_zone_is_that_of_the_machine(live_in: Callable[[str], None], zone: str, moment: datetime):
     live_in(zone)
-    known, found = (moment.replace(tzinfo=UTC).astimezone(one) for one in (ZoneInfo(zone), LocalZone()))
+    known, found = (moment.replace(tzinfo=UTC).astimezone(timezone) for timezone in (ZoneInfo(zone), LocalZone()))
     assert found.isoformat() == known.isoformat()
     assert (found.tzname(), found.fold) == (known.tzname(), known.fold)
     assert found.astimezone(UTC) == moment.replace(tzinfo=UTC)
@@ -248,6 +248,6 @@ def test_rates_and_durations():
         "1.2 MB",
     ]
     assert rate_text(1_500) == "1.5 kB/s"
-    assert [duration_text(one) for one in (0, 59.4, 60, 65, 3_600, 3_661, 90_000, 604_800, -5)] == [
+    assert [duration_text(seconds) for seconds in (0, 59.4, 60, 65, 3_600, 3_661, 90_000, 604_800, -5)] == [
         "0 s", "59 s", "1 min", "1 min 5 s", "1 h", "1 h 1 min", "1 d 1 h", "7 d", "0 s",
     ]  # fmt: skip

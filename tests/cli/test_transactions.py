@@ -27,9 +27,9 @@ def begin(api: ApiInMemory, stream: str) -> Any:
 def test_open_and_completed_ones(stream: str, begin: Any, ok: Show, as_json: ReadJson):
     assert ok("transaction", "list", stream) == "none\n"
     kept, dropped = begin(), begin()
-    assert [one["transaction"] for one in as_json("transaction", "list", stream)["transactions"]] == sorted(
-        [kept, dropped]
-    )
+    assert [
+        transaction["transaction"] for transaction in as_json("transaction", "list", stream)["transactions"]
+    ] == sorted([kept, dropped])
     assert as_json("transaction", "commit", stream, kept)["state"] in ("COMMITTING", "COMMITTED")
     assert f"transaction {dropped} is abort" in ok("transaction", "abort", stream, dropped)
     shown = as_json("transaction", "get", stream, kept)
@@ -52,8 +52,8 @@ def test_labels(api: ApiInMemory, stream: str, ok: Show, as_json: ReadJson):
     with connect("http://controller", transport=api.transport()) as client:
         made = {label: client.admin.transactions.create("s", "t", label=label).transaction for label in ("q/7", "r")}
     listed = as_json("transaction", "list", stream, "--label-prefix", "q/")["transactions"]
-    assert [(one["transaction"], one["label"]) for one in listed] == [(made["q/7"], "q/7")]
+    assert [(transaction["transaction"], transaction["label"]) for transaction in listed] == [(made["q/7"], "q/7")]
     assert "q/7" in ok("transaction", "list", stream)
     assert "1 transactions are aborted" in ok("transaction", "abort-labelled", stream, "q/")
     left = as_json("transaction", "list", stream)["transactions"]
-    assert {one["transaction"] for one in left if one["state"] == "OPEN"} == {made["r"]}
+    assert {transaction["transaction"] for transaction in left if transaction["state"] == "OPEN"} == {made["r"]}

@@ -61,7 +61,7 @@ async def write(headrace: AsyncHeadrace, events: list[bytes], key: str | None = 
 
 async def read(headrace: AsyncHeadrace, part: SegmentRange) -> list[bytes]:
     async with headrace.range_reader(part) as reader:
-        found = [one.event async for one in reader]
+        found = [event.event async for event in reader]
         assert reader.unread.length_bytes == 0
         assert await reader.read_batch() is None
     return found
@@ -73,7 +73,7 @@ def test_ranges_are_read_at_once(run: Run) -> None:
     async def program(headrace: AsyncHeadrace) -> None:
         await write(headrace, events[:250])
         middle = await headrace.admin.stream_cut("shop", "orders", at="latest")
-        old = [one.segment_id for one in await headrace.admin.segments("shop", "orders")]
+        old = [segment.segment_id for segment in await headrace.admin.segments("shop", "orders")]
         await headrace.admin.scale_stream("shop", "orders", seal=old, ranges=[(0.0, 0.3), (0.3, 0.6), (0.6, 1.0)])
         await write(headrace, events[250:])
         ranges = await headrace.segment_ranges("shop", "orders", bytes_max=500)
@@ -117,10 +117,10 @@ def test_iteration_that_stops_inside_a_batch_loses_nothing(run: Run) -> None:
         found: list[bytes] = []
         async with headrace.range_reader(part) as reader:
             while len(found) < 5:
-                async for one in reader:
-                    found.append(one.event)
+                async for event in reader:
+                    found.append(event.event)
                     break
-            found += [one.event async for one in reader]
+            found += [read.event async for read in reader]
         assert found == events
 
     run(program)
@@ -201,7 +201,7 @@ def test_a_call_cancelled_when_its_answer_is_there_loses_nothing(run: Run, monke
             while (reading := reader._reading) is None or not reading._coming.done():
                 await asyncio.sleep(0)
             await cancelled(waiting)
-            assert [one.event async for one in reader] == LARGE
+            assert [event.event async for event in reader] == LARGE
 
     run(program)
 
@@ -304,7 +304,7 @@ def test_what_cannot_be_read(run: Run) -> None:
             async with headrace.range_reader(wrong) as reader:
                 for _ in range(2):
                     with pytest.raises(CorruptError):
-                        _ = [one async for one in reader]
+                        _ = [event async for event in reader]
         await headrace.admin.truncate_stream(
             "shop", "orders", await headrace.admin.stream_cut("shop", "orders", at="latest")
         )

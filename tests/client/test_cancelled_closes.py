@@ -100,9 +100,9 @@ async def byte_stream(client: AsyncHeadrace, _number: int) -> Any:
     return stream
 
 
-async def close_and_cancel(one: Any, turns: int) -> tuple[asyncio.Task[None], bool]:
+async def close_and_cancel(opened: Any, turns: int) -> tuple[asyncio.Task[None], bool]:
     """Cancels a close after some turns of the loop, and waits for its end; whether it was still running."""
-    closing = asyncio.create_task(one.close())
+    closing = asyncio.create_task(opened.close())
     for _ in range(turns):
         await asyncio.sleep(0)
     was_running = closing.cancel()
@@ -121,15 +121,15 @@ def test_cancelled_close_leaves_nothing_open(
         async with AsyncHeadrace("http://controller", transport=transport_to(real)) as client:
             before = asyncio.all_tasks()
             for turns in TURNS:
-                one = await make(client, turns)
-                _, was_running = await close_and_cancel(one, turns)
+                made = await make(client, turns)
+                _, was_running = await close_and_cancel(made, turns)
                 if was_running:
                     cancelled.append(turns)
                 for _ in range(TURNS_TO_END):
                     await asyncio.sleep(0)
                 assert opened.left() == [], turns
                 assert asyncio.all_tasks() <= before, turns
-                await one.close()
+                await made.close()
 
     asyncio.run(run())
     assert cancelled
@@ -241,10 +241,10 @@ def test_close_after_an_interrupted_one_closes_the_rest(
     headrace: Headrace, opened: Opened, make: Callable[[Headrace], EventReader | EventWriter]
 ) -> None:
     for at in count():
-        one = make(headrace)
-        was_interrupted = is_interrupted(one.close, at, synchronous_bases, loop_thread)
-        one.close()
-        assert one.closed
+        made = make(headrace)
+        was_interrupted = is_interrupted(made.close, at, synchronous_bases, loop_thread)
+        made.close()
+        assert made.closed
         until = time.monotonic() + 20
         while opened.left() and time.monotonic() < until:
             time.sleep(0.001)

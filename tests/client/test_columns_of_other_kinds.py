@@ -24,9 +24,9 @@ def dictionary(values: list[Any], kind: Any) -> Any:
 
 def written(events: Any, keys: Any = None) -> list[tuple[bytes, str | None]]:
     pairs: list[tuple[bytes, str | None]] = []
-    for one in column_slices(events, keys, EVENT_BYTES_MAX_LARGE, too_large):
-        payloads = one._payloads.to_pylist()
-        pairs += zip(payloads, one._keys.part(0, len(payloads)), strict=True)
+    for column_slice in column_slices(events, keys, EVENT_BYTES_MAX_LARGE, too_large):
+        payloads = column_slice._payloads.to_pylist()
+        pairs += zip(payloads, column_slice._keys.part(0, len(payloads)), strict=True)
     return pairs
 
 

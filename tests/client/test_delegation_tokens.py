@@ -25,7 +25,7 @@ def _write_and_read(cluster: Cluster, count: int) -> None:
                 writer.write(b"%d" % number, f"key {number % 7}")
         end = headrace.admin.stream_cut("s", "t")
         with headrace.reader("s", "t", end=end) as reader:
-            read = [int(one.event) for one in reader]
+            read = [int(event.event) for event in reader]
         assert sorted(read) == list(range(count))
 
 
@@ -98,9 +98,9 @@ def test_credentials_that_may_not_read(cluster: Cluster) -> None:
     with cluster.client() as headrace:
         with (
             pytest.raises(UnauthorizedError, match="no permission to read stream s/t"),
-            headrace.reader("s", "t") as one,
+            headrace.reader("s", "t") as reader,
         ):
-            next(iter(one))
+            next(iter(reader))
         with pytest.raises(UnauthorizedError, match="no permission to read stream s/t"):
             list(SegmentReads(headrace.admin, "s", "t").read(0, 0, 13))
 
@@ -180,7 +180,7 @@ def test_writers_change_to_new_tokens(cluster: Cluster, monkeypatch: pytest.Monk
             number += 1
             if number % 1000 == 0:
                 writer.flush()
-    assert cluster.all_events() == [b"%d" % one for one in range(number)]
+    assert cluster.all_events() == [b"%d" % written for written in range(number)]
     assert tokens.refused == []
     assert cluster.connections == 1
     assert set(tokens.issued) == {WRITE}

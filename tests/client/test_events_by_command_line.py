@@ -107,7 +107,10 @@ def test_any_bytes_survive_writing_and_reading(run: Run, cluster: Cluster, form:
         assert [base64.b64decode(line) for line in shown.splitlines()] == events
     elif form == "json":
         found = [json.loads(line) for line in shown.splitlines()]
-        assert [one["event"].encode() if "event" in one else base64.b64decode(one["base64"]) for one in found] == events
+        assert [
+            document["event"].encode() if "event" in document else base64.b64decode(document["base64"])
+            for document in found
+        ] == events
 
 
 def test_a_field_of_json_lines_is_the_routing_key(run: Run, cluster: Cluster):

@@ -33,7 +33,7 @@ def headrace(headrace: Headrace, request_queue: WorkingQueue, monkeypatch: pytes
 
 def create(headrace: Headrace, *streams: str) -> ReaderGroup:
     """A group that reads these streams up to their present ends."""
-    reads = tuple(GroupStream("shop", one, end=headrace.admin.stream_cut("shop", one)) for one in streams)
+    reads = tuple(GroupStream("shop", stream, end=headrace.admin.stream_cut("shop", stream)) for stream in streams)
     headrace.admin.reader_groups.create("shop", "billing", ReaderGroupConfiguration(reads))
     return headrace.reader_group("shop", "billing")
 
@@ -45,7 +45,7 @@ def rows(table: pa.Table | pa.RecordBatch) -> list[Row]:
 def test_batches_have_the_rows_of_single_events(headrace: Headrace) -> None:
     group = create(headrace, "orders", "returns")
     with group.reader() as reader:
-        single = [(one.scope, one.stream, one.segment_id, one.offset, one.event) for one in reader]
+        single = [(event.scope, event.stream, event.segment_id, event.offset, event.event) for event in reader]
     group.reset("earliest")
     with group.reader() as reader:
         table = pa.Table.from_batches(reader.arrow_batches())
@@ -103,4 +103,4 @@ def test_batches_are_copied_to_another_stream(headrace: Headrace) -> None:
         for batch in reader.arrow_batches():
             writer.write_many(batch)
     with headrace.reader("shop", "copies", end=headrace.admin.stream_cut("shop", "copies")) as copies:
-        assert [one.event for one in copies] == [f"returns {number}".encode() for number in range(50)]
+        assert [event.event for event in copies] == [f"returns {number}".encode() for number in range(50)]

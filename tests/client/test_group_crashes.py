@@ -52,8 +52,8 @@ class Readers:
 
     async def _read(self, reader: AsyncGroupReader) -> None:
         async with reader:
-            async for one in reader:
-                self.got[reader.name].append((one.segment_id, int(one.event)))
+            async for event in reader:
+                self.got[reader.name].append((event.segment_id, int(event.event)))
                 await asyncio.sleep(self.random.random() / 200)
 
     async def run(self, *, crashes: bool) -> None:
@@ -81,7 +81,7 @@ def test_random_readers_get_every_event(
         for number in range(EVENTS):
             if number in (80, 160):
                 writer.flush()
-                sealed = [one.segment_id for one in headrace.admin.segments("shop", "orders")]
+                sealed = [segment.segment_id for segment in headrace.admin.segments("shop", "orders")]
                 headrace.admin.scale_stream("shop", "orders", seal=sealed, ranges=changes[number // 80 - 1])
             writer.write(str(number).encode(), f"key-{number % KEYS}")
     headrace.admin.seal_stream("shop", "orders")

@@ -80,4 +80,4 @@ def test_reset_to_a_checkpoint_without_readers(headrace: Headrace) -> None:
         (cut,) = group.checkpoint("done").cuts
         assert cut.offsets == {0: 2 * EVENT_BYTES}
         group.reset()
-        assert [one.offsets for one in group.stream_cuts()] == [{0: 2 * EVENT_BYTES}]
+        assert [stream_cut.offsets for stream_cut in group.stream_cuts()] == [{0: 2 * EVENT_BYTES}]

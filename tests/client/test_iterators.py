@@ -83,7 +83,7 @@ def test_the_end_of_a_stream_ends_the_iterator(cluster: Cluster):
         async with asynchronous(cluster) as client, await client.reader("s", "t") as reader:
             events = aiter(reader)
             found = [read.event async for read in events]
-            assert [one async for one in events] == []
+            assert [event async for event in events] == []
             return found
 
     assert asyncio.run(read()) == FIRST
@@ -120,13 +120,13 @@ def test_an_error_is_raised_again_and_is_no_end(cluster: Cluster):
 def test_iterators_of_one_reader_share_its_position(cluster: Cluster):
     cluster.put(0, *FIRST, *SECOND)
     with cluster.client() as client, client.reader("s", "t") as reader:
-        one, other = iter(reader), iter(reader)
-        assert [next(each).event for each in (one, other, one)] == [b"a", b"b", b"c"]
+        first, second = iter(reader), iter(reader)
+        assert [next(each).event for each in (first, second, first)] == [b"a", b"b", b"c"]
         batch = reader.read_batch(10)
         assert batch is not None
         assert batch.events == [b"d", b"e"]
         cluster.put(0, b"f")
-        assert next(one).event == b"f"
+        assert next(first).event == b"f"
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ def test_a_batch_is_all_or_nothing(table: KeyValueTable) -> None:
     versions = table.update_all(b"0001", {b"aa": (b"1", -1), b"bb": (b"2", None)})
     with pytest.raises(ConflictError):
         table.update_all(b"0001", {b"aa": (b"9", versions[b"aa"]), b"bb": (b"9", -1), b"cc": (b"9", None)})
-    assert [one.value for one in table.entries(primary=b"0001")] == [b"1", b"2"]
+    assert [entry.value for entry in table.entries(primary=b"0001")] == [b"1", b"2"]
     with pytest.raises(ConflictError):
         table.remove_all(b"0001", {b"aa": None, b"bb": versions[b"bb"] + 1})
     table.remove_all(b"0001", {b"aa": None, b"bb": versions[b"bb"]})
@@ -116,11 +116,11 @@ def _fill(table: KeyValueTable) -> dict[TableKey, bytes]:
 @pytest.mark.parametrize("page", [1, 7, 1_000])
 def test_iteration_is_in_order_of_the_keys_over_all_segments(table: KeyValueTable, page: int) -> None:
     wanted = sorted(_fill(table).items())
-    assert [(one.key, one.value) for one in table.entries(page=page)] == wanted
-    versions = {one.key: one.version for one in table.entries(page=page)}
+    assert [(entry.key, entry.value) for entry in table.entries(page=page)] == wanted
+    versions = {entry.key: entry.version for entry in table.entries(page=page)}
     assert list(table.keys(page=page)) == [(key, versions[key]) for key, _ in wanted]
     some = [(key, value) for key, value in wanted if b"0003" <= key.primary <= b"0011"]
-    assert [(one.key, one.value) for one in table.entries(first=b"0003", last=b"0011", page=page)] == some
+    assert [(entry.key, entry.value) for entry in table.entries(first=b"0003", last=b"0011", page=page)] == some
     of_one = [key for key, _ in table.keys(primary=b"0005", first=b"bb", last=b"zz", page=page)]
     assert of_one == [TableKey(b"0005", b"mm"), TableKey(b"0005", b"zz")]
     assert list(table.entries(primary=b"9999", page=page)) == []
@@ -132,7 +132,7 @@ def test_many_keys_come_in_the_order_asked(table: KeyValueTable) -> None:
     random.Random(3).shuffle(keys)
     asked = [*keys, TableKey(b"none", b"xx"), keys[0]]
     found = table.get_all(asked)
-    assert [None if one is None else one.value for one in found] == [
+    assert [None if entry is None else entry.value for entry in found] == [
         *(wanted[key] for key in keys),
         None,
         wanted[keys[0]],
@@ -145,8 +145,8 @@ def test_values_as_large_as_they_may_be(table: KeyValueTable) -> None:
     for number, value in enumerate(large):
         table.put(b"0001", value, b"%02d" % number)
     found = table.get_all([TableKey(b"0001", b"%02d" % number) for number in range(9)])
-    assert [one.value for one in found if one is not None] == large
-    assert [one.value for one in table.entries()] == large
+    assert [entry.value for entry in found if entry is not None] == large
+    assert [entry.value for entry in table.entries()] == large
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_entries_outlive_a_restart_and_lost_connections(real: RealCluster, table
     wanted = _fill(table)
     real.kill_store()
     real.start_store()
-    assert {one.key: one.value for one in table.entries()} == wanted
+    assert {entry.key: entry.value for entry in table.entries()} == wanted
     real.drop_connections()
     assert table.get(b"0001", b"aa") is not None
 

@@ -71,7 +71,7 @@ def test_skipped_rows_are_in_a_file(run: Run, cluster: Cluster, tmp_path: Path):
         assert (code, out, err) == (7, "2 events written, 3 rows refused: see refused.jsonl\n", "")
         lines = [json.loads(line) for line in (tmp_path / "refused.jsonl").read_text().splitlines()]
         assert len(lines) == 3 * runs
-    assert [(one["file"], one["line"], one.get("row"), one.get("base64")) for one in lines[:3]] == [
+    assert [(line["file"], line["line"], line.get("row"), line.get("base64")) for line in lines[:3]] == [
         ("a.jsonl", 2, "{", None),
         ("a.jsonl", 3, '{"k":null}', None),
         ("a.jsonl", 4, None, "/w=="),

@@ -16,7 +16,7 @@ def test_the_position_is_behind_everything_acknowledged(cluster: Cluster) -> Non
         writer.note_time(1)
         writer.write_batch([b"event"] * 20, [str(number) for number in range(20)])
         writer.note_time(2)
-        lengths = {one: len(segment.data) for one, segment in cluster.segments.items()}
+        lengths = {identifier: len(segment.data) for identifier, segment in cluster.segments.items()}
         assert cluster.notes == [("w-1", 1, {0: 0, 1: 0}), ("w-1", 2, lengths)]
         assert all(lengths.values())
     assert cluster.removed_writers == ["w-1"]
@@ -37,11 +37,11 @@ def test_position_after_a_reconnect_is_the_tail(cluster: Cluster) -> None:
         cluster.put(0, b"of others")
         cluster.put(1, b"of others")
         writer.note_time(1)
-        ends = {one: len(segment.data) for one, segment in cluster.segments.items()}
+        ends = {identifier: len(segment.data) for identifier, segment in cluster.segments.items()}
         assert cluster.notes == [("w-1", 1, ends)]
         writer.write(b"mine", "key")
         writer.note_time(2)
-        later = {one: len(segment.data) for one, segment in cluster.segments.items()}
+        later = {identifier: len(segment.data) for identifier, segment in cluster.segments.items()}
         assert cluster.notes[1] == ("w-1", 2, later)
 
 
@@ -51,7 +51,7 @@ def test_a_scale_that_the_writer_has_not_seen(cluster: Cluster) -> None:
         cluster.after_append = lambda number: number == 1
         writer.write(b"mine", "key")
         writer.flush()
-        (mine,) = (one for one, segment in cluster.segments.items() if segment.data)
+        (mine,) = (identifier for identifier, segment in cluster.segments.items() if segment.data)
         low, high = cluster.segments[1 - mine].key_range.low, cluster.segments[1 - mine].key_range.high
         (new,) = cluster.scale([1 - mine], [(low, high)])
         writer.note_time(1)

@@ -125,9 +125,9 @@ def _methods() -> list[str]:
     parts = {"": admin} | {name: part for name, part in vars(admin).items() if name[0] != "_"}
     return [
         f"{part}.{name}".lstrip(".")
-        for part, one in parts.items()
+        for part, api_part in parts.items()
         if part not in NEITHER_ASKS
-        for name, _ in inspect.getmembers(one, inspect.ismethod)
+        for name, _ in inspect.getmembers(api_part, inspect.ismethod)
         if name[0] != "_"
     ]
 
@@ -137,7 +137,7 @@ METHODS = _methods()
 
 def _names_of(method: str) -> list[str]:
     parameters = inspect.signature(_bound(SENT.api, method)).parameters
-    return ["scope", "group"] if "known" in parameters else [one for one in NAMES_IN_PATHS if one in parameters]
+    return ["scope", "group"] if "known" in parameters else [name for name in NAMES_IN_PATHS if name in parameters]
 
 
 def _call(api: HttpApi, method: str, names: dict[str, str]) -> Coroutine[Any, Any, Any]:
@@ -156,9 +156,9 @@ def _call(api: HttpApi, method: str, names: dict[str, str]) -> Coroutine[Any, An
     wanted = inspect.signature(called).parameters.values()
     made: Coroutine[Any, Any, Any] = called(
         **{
-            one.name: values[one.name]
-            for one in wanted
-            if one.default is one.empty or one.name in {*names, "group", "configuration"}
+            parameter.name: values[parameter.name]
+            for parameter in wanted
+            if parameter.default is parameter.empty or parameter.name in {*names, "group", "configuration"}
         }
     )
     return made

@@ -107,7 +107,7 @@ def test_a_position_beyond_the_tail_is_refused(
     assert refused.value.specific_code in ("invalid_stream_cut", "stream_cut_not_valid")
 
 
-@pytest.mark.parametrize("taker", [one for one in TAKERS if "later" not in one])
+@pytest.mark.parametrize("taker", [taker for taker in TAKERS if "later" not in taker])
 def test_the_tail_itself_is_accepted(written: Headrace, request_queue: WorkingQueue, taker: str) -> None:
     TAKERS[taker](written, cut(END))
 

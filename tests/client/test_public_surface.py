@@ -95,7 +95,7 @@ def _public(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")} | iterates
 
 
-@pytest.mark.parametrize("name", sorted(one for one in PUBLIC if one.startswith("Async")))
+@pytest.mark.parametrize("name", sorted(public_name for public_name in PUBLIC if public_name.startswith("Async")))
 def test_both_clients_use_the_same_words(name: str) -> None:
     """Each method of a synchronous class has a twin. The asynchronous one may have more for the generated class."""
     assert _public(getattr(headrace.client, name[5:])) - FILE_METHODS <= _public(getattr(headrace.client, name))
@@ -104,7 +104,9 @@ def test_both_clients_use_the_same_words(name: str) -> None:
 def test_both_entry_points_have_the_same_signatures() -> None:
     def parameters(kind: type) -> dict[str, list[str]]:
         found = inspect.getmembers(kind, inspect.isfunction)
-        return {name: list(inspect.signature(one).parameters) for name, one in found if not name.startswith("_")}
+        return {
+            name: list(inspect.signature(function).parameters) for name, function in found if not name.startswith("_")
+        }
 
     assert parameters(headrace.client.Headrace) == parameters(headrace.client.AsyncHeadrace)
 
@@ -121,7 +123,7 @@ def test_a_second_close_does_nothing(recwarn: pytest.WarningsRecorder) -> None:
     with connect() as client:
         client.close()
     client.close()
-    assert [str(one.message) for one in recwarn] == []
+    assert [str(warning.message) for warning in recwarn] == []
 
 
 def test_names_are_imported_from_their_modules() -> None:

@@ -32,7 +32,7 @@ def store() -> Iterator[StoreDouble]:
 def read(url: str, part: SegmentRange, history: HistorySource) -> list[bytes]:
     """Runs in another process."""
     with connect(url) as headrace, headrace.range_reader(part, read_history_from=history) as reader:
-        return [one.event for one in reader]
+        return [event.event for event in reader]
 
 
 def test_other_processes_read_the_ranges(store: StoreDouble) -> None:

@@ -63,7 +63,7 @@ def tail(headrace: Headrace, stream: str = "orders") -> GroupStream:
 
 def drain(group: ReaderGroup, found: list[int], options: GroupReaderOptions | None = None) -> None:
     with group.reader(options=options) as reader:
-        found.extend(int(one.event) for one in reader)
+        found.extend(int(event.event) for event in reader)
 
 
 def test_one_reader_gets_every_event_once(headrace: Headrace) -> None:
@@ -71,11 +71,11 @@ def test_one_reader_gets_every_event_once(headrace: Headrace) -> None:
     group = create(headrace, tail(headrace))
     with group.reader("r1") as reader:
         assert reader.name == "r1"
-        found = [int(one.event) for one in reader]
+        found = [int(event.event) for event in reader]
         assert reader.ended
     assert sorted(found) == list(range(200))
     for key in range(10):
-        assert [one for one in found if one % 10 == key] == list(range(key, 200, 10))
+        assert [number for number in found if number % 10 == key] == list(range(key, 200, 10))
     assert group.readers() == {}
     with group.reader() as late:
         assert late.read_batch() is None
@@ -98,24 +98,24 @@ def test_two_readers_share_the_segments(headrace: Headrace) -> None:
 def test_events_are_in_order_across_scales(headrace: Headrace) -> None:
     """A merged segment is read only when all its predecessors were read, by the same reader or by others."""
     write(headrace, range(100))
-    segments = [one.segment_id for one in headrace.admin.segments("shop", "orders")]
+    segments = [segment.segment_id for segment in headrace.admin.segments("shop", "orders")]
     headrace.admin.scale_stream("shop", "orders", seal=segments[:2], ranges=[(0.0, 0.5)])
     write(headrace, range(100, 200))
-    active = [one.segment_id for one in headrace.admin.segments("shop", "orders")]
+    active = [segment.segment_id for segment in headrace.admin.segments("shop", "orders")]
     headrace.admin.scale_stream("shop", "orders", seal=active[:1], ranges=[(0.0, 0.1), (0.1, 0.5)])
     write(headrace, range(200, 300))
     headrace.admin.seal_stream("shop", "orders")
     group = create(headrace)
     found: list[list[int]] = [[], [], []]
-    readers = [threading.Thread(target=drain, args=(group, one)) for one in found]
+    readers = [threading.Thread(target=drain, args=(group, numbers)) for numbers in found]
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join()
     assert sorted(chain(*found)) == list(range(300))
-    for one in found:
+    for numbers in found:
         for key in range(10):
-            ours = [number for number in one if number % 10 == key]
+            ours = [number for number in numbers if number % 10 == key]
             assert ours == sorted(ours)
 
 
@@ -124,8 +124,8 @@ def test_closed_reader_leaves_its_position(headrace: Headrace) -> None:
     group = create(headrace, tail(headrace, "returns"))
     first: list[int] = []
     with group.reader("r1") as reader:
-        for one in reader:
-            first.append(int(one.event))
+        for event in reader:
+            first.append(int(event.event))
             if len(first) == 20:
                 break
     second: list[int] = []
@@ -140,8 +140,8 @@ def test_event_that_was_not_processed_is_read_again(headrace: Headrace) -> None:
 
     def work() -> None:
         with group.reader("r1") as reader:
-            for one in reader:
-                first.append(int(one.event))
+            for event in reader:
+                first.append(int(event.event))
                 if len(first) == 20:
                     raise RuntimeError("the application fails")
 
@@ -219,8 +219,8 @@ def test_checkpoint_on_request(headrace: Headrace) -> None:
                 found.extend(map(int, batch.events if batch else []))
 
     readers = [threading.Thread(target=work) for _ in range(2)]
-    for one in readers:
-        one.start()
+    for reader in readers:
+        reader.start()
     while len(found) < 40:
         time.sleep(0.02)
     checkpoint = group.checkpoint("c1")
@@ -241,8 +241,8 @@ def test_checkpoint_on_request(headrace: Headrace) -> None:
     while len(found) < 80:
         time.sleep(0.02)
     stop.set()
-    for one in readers:
-        one.join()
+    for reader in readers:
+        reader.join()
     assert Counter(found) == {**dict.fromkeys(range(40), 1), **dict.fromkeys(range(40, 60), 2)}
 
 
@@ -268,7 +268,9 @@ def test_cut_has_segments_that_were_read_before_a_merge(headrace: Headrace, monk
     """One of two merged segments is read, the other not: the cut covers both, and nothing is lost from there."""
     write(headrace, range(100))
     segments = headrace.admin.segments("shop", "orders")
-    headrace.admin.scale_stream("shop", "orders", seal=[one.segment_id for one in segments], ranges=[(0.0, 1.0)])
+    headrace.admin.scale_stream(
+        "shop", "orders", seal=[segment.segment_id for segment in segments], ranges=[(0.0, 1.0)]
+    )
     write(headrace, range(100, 120))
     headrace.admin.seal_stream("shop", "orders")
     group = create(headrace)
@@ -305,7 +307,7 @@ def test_reset(headrace: Headrace, to: str) -> None:
     start = StreamCut.of("shop", "returns", {0: 9})
     group = create(headrace, GroupStream("shop", "returns", start))
     with group.reader("r1") as reader:
-        assert [int(one) for one in reader.read_batch().events] == list(range(1, 10))  # type: ignore[union-attr]
+        assert [int(event) for event in reader.read_batch().events] == list(range(1, 10))  # type: ignore[union-attr]
         group.reset(to)  # type: ignore[arg-type]
         write(headrace, range(10, 11), "returns")
         found: list[int] = []
@@ -322,7 +324,7 @@ def test_group_of_several_streams(headrace: Headrace) -> None:
     write(headrace, range(30, 60), "returns")
     group = create(headrace, tail(headrace), tail(headrace, "returns"))
     with group.reader("r1") as reader:
-        found = [(one.stream, int(one.event)) for one in reader]
+        found = [(event.stream, int(event.event)) for event in reader]
     assert sorted(found) == [("orders", n) for n in range(30)] + [("returns", n) for n in range(30, 60)]
 
 
@@ -360,5 +362,5 @@ def test_group_survives_a_killed_store(headrace: Headrace, real: RealCluster) ->
     with group.reader("r1") as reader:
         real.kill_store()
         real.start_store()
-        found += [int(one.event) for one in reader]
+        found += [int(event.event) for event in reader]
     assert found == list(range(50))

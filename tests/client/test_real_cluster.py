@@ -77,10 +77,12 @@ def test_the_life_of_a_stream(headrace: Headrace) -> None:
     segments, ranges = _halves(headrace, "orders")
     progress = admin.scale_stream("shop", "orders", seal=segments, ranges=ranges)
     assert progress.status == "SUCCESS"
-    assert [one.key_range for one in admin.segments("shop", "orders")] == [KeyRange(*one) for one in ranges]
-    assert [one.segment_id for one in admin.segments("shop", "orders", epoch=0)] == segments
+    assert [segment.key_range for segment in admin.segments("shop", "orders")] == [
+        KeyRange(*bounds) for bounds in ranges
+    ]
+    assert [segment.segment_id for segment in admin.segments("shop", "orders", epoch=0)] == segments
     following = admin.successors("shop", "orders", segments[0])
-    assert [one.predecessors for one in following.segments] == [(segments[0],)] * 2
+    assert [segment.predecessors for segment in following.segments] == [(segments[0],)] * 2
     assert admin.predecessors("shop", "orders", following.segments[0].segment_id)[0].segment_id == segments[0]
 
     with pytest.raises(IllegalStateError) as not_sealed:

@@ -44,7 +44,7 @@ def test_writers_and_readers_go_on_behind_it(real: RealCluster, headrace: Headra
         writer.flush()
     assert _settled_epoch(headrace) == 2
     left = admin.segments("shop", "orders")
-    assert {one.key_range for one in left} == {sealed.key_range, other.key_range}
+    assert {segment.key_range for segment in left} == {sealed.key_range, other.key_range}
     expected = {key: list(range(200)) for key in KEYS}
     tail = admin.stream_cut("shop", "orders")
     with headrace.reader("shop", "orders", "earliest", tail) as reader:
@@ -74,11 +74,11 @@ def test_a_reader_at_its_end_has_it_replaced(real: RealCluster, headrace: Headra
 @pytest.mark.parametrize("times", [1, 3])
 def test_two_writers_of_one_segment(real: RealCluster, headrace: Headrace, times: int) -> None:
     headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
-    with headrace.writer("shop", "orders") as one, headrace.writer("shop", "orders") as two:
+    with headrace.writer("shop", "orders") as first, headrace.writer("shop", "orders") as second:
         for number in range(times):
             (sealed,) = headrace.admin.segments("shop", "orders")
             real.segment_stores.seal_segment(sealed.name)
-            acks = [one.write(f"one:{number}".encode(), "k"), two.write(f"two:{number}".encode(), "k")]
+            acks = [first.write(f"one:{number}".encode(), "k"), second.write(f"two:{number}".encode(), "k")]
             for ack in acks:
                 ack.result()
             assert _settled_epoch(headrace) == number + 1

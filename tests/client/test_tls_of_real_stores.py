@@ -66,8 +66,8 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]
         return worlds[-1]
 
     yield make
-    for one in worlds:
-        one.close()
+    for world in worlds:
+        world.close()
 
 
 def plaintext(world: World) -> int:
@@ -92,7 +92,7 @@ def test_clients_and_functions_use_tls_without_a_setting(make_world: Callable[..
             for number in range(100):
                 writer.write(b"%d" % number, routing_key=str(number))
         with headrace.reader("shop", "orders", end=headrace.admin.stream_cut("shop", "orders")) as reader:
-            assert sorted(int(one.event) for one in reader) == list(range(100))
+            assert sorted(int(event.event) for event in reader) == list(range(100))
         headrace.admin.seal_stream("shop", "orders")
     assert plaintext(world) == 0
 
@@ -206,7 +206,7 @@ def test_replaced_authorities_are_fetched_again(
             world.cluster.drop_connections()
             writer.write(b"two")
         with headrace.reader("shop", "orders", end=headrace.admin.stream_cut("shop", "orders")) as reader:
-            assert [one.event for one in reader] == [b"one", b"two"]
+            assert [event.event for event in reader] == [b"one", b"two"]
         with SegmentReads(headrace.admin, "shop", "orders") as reads:
             assert sum(len(window) for window in reads.read(0, 0, 22)) == 22
         headrace.admin.seal_stream("shop", "orders")

@@ -74,7 +74,7 @@ async def test_requests_at_once_share_one_fetch() -> None:
     api = _Api()
     tokens = _tokens(api)
     found = await asyncio.gather(*(tokens.attached(_reading()) for _ in range(50)))
-    assert {_of(one) for one in found} == {"token-1"}
+    assert {_of(command) for command in found} == {"token-1"}
     assert api.requests == [READ]
     assert _of(tokens.ready(_reading())) == "token-1"
 

@@ -127,7 +127,7 @@ def _write_and_read_while(
     with client.writer(SCOPE, STREAM) as writer, opened.reader(SCOPE, STREAM) as reader:
         events, number = iter(reader), 0
         while goes_on(number):
-            batch = [b"%d" % one for one in range(number, number + 50)]
+            batch = [b"%d" % event_number for event_number in range(number, number + 50)]
             if large_every and number % large_every == 0:
                 batch[7] += b" " * (9 << 20)
             acks = [writer.write(event, "one key") for event in batch]
@@ -140,13 +140,13 @@ def _write_and_read_while(
 
 def test_large_events_and_scaling_with_tokens(client: Headrace) -> None:
     count = _write_and_read_while(client, lambda number: number < 200, large_every=100)
-    replaced = [one.segment_id for one in client.admin.segments(SCOPE, STREAM)]
+    replaced = [segment.segment_id for segment in client.admin.segments(SCOPE, STREAM)]
     client.admin.scale_stream(SCOPE, STREAM, seal=replaced, ranges=[(0.0, 0.25), (0.25, 0.5), (0.5, 1.0)])
     assert count == 200
     with client.writer(SCOPE, STREAM) as writer:
         writer.write(b"200", "one key")
     with client.reader(SCOPE, STREAM, end=client.admin.stream_cut(SCOPE, STREAM)) as reader:
-        assert [int(one.event) for one in reader] == list(range(201))
+        assert [int(event.event) for event in reader] == list(range(201))
 
 
 def test_a5_three_renewals_lose_and_repeat_nothing(
@@ -221,7 +221,7 @@ def test_a_controller_that_hears_of_new_keys_late(world: World, client: Headrace
         writer.write(b"1", "key").result(timeout_s=60)
         hears.join()
     with client.reader(SCOPE, STREAM, end=client.admin.stream_cut(SCOPE, STREAM)) as reader:
-        assert [one.event for one in reader] == [b"0", b"1"]
+        assert [event.event for event in reader] == [b"0", b"1"]
 
 
 def _allow_only_reading(client: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_permission_to_read_only(world: World, client: Headrace, monkeypatch: py
             assert next(iter(reader)).event == b"event"
         (part,) = reading.segment_ranges(SCOPE, STREAM)
         with reading.range_reader(part, read_history_from="segment_store") as ranges:
-            assert [one.event for one in ranges] == [b"event"]
+            assert [event.event for event in ranges] == [b"event"]
         refused: HeadraceError | None = None
         try:
             with reading.writer(SCOPE, STREAM) as writer:

@@ -57,13 +57,13 @@ def stored(headrace: Headrace, real: RealCluster, monkeypatch: pytest.MonkeyPatc
     real.stop_store()
     real.start_store()
     found = headrace.admin.chunks("shop", "t", 0, from_offset=0, to_offset=END)
-    assert [(one.offset, one.length) for one in found.chunks] == [(0, END)]
+    assert [(chunk.offset, chunk.length) for chunk in found.chunks] == [(0, END)]
     return headrace
 
 
 def numbers(headrace: Headrace, part: SegmentRange) -> list[int]:
     with headrace.range_reader(part) as reader:
-        return [int(one.event) for one in reader]
+        return [int(event.event) for event in reader]
 
 
 def part_from(start: int) -> SegmentRange:
@@ -81,9 +81,9 @@ def test_truncated_bytes_have_no_links(stored: Headrace, truncate: Callable[[Hea
         with pytest.raises(TruncatedError):
             stored.admin.range_plans("shop", "t", [RangeToPlan(0, start, END)])
     left = stored.admin.chunks("shop", "t", 0, from_offset=HEAD, to_offset=END)
-    assert [(one.offset, one.length) for one in left.chunks] == [(HEAD, END - HEAD)]
+    assert [(chunk.offset, chunk.length) for chunk in left.chunks] == [(HEAD, END - HEAD)]
     (plan,) = stored.admin.range_plans("shop", "t", [RangeToPlan(0, HEAD, END)])
-    assert [one.length for one in plan.pieces[0].chunks] == [END - HEAD]
+    assert [chunk.length for chunk in plan.pieces[0].chunks] == [END - HEAD]
 
 
 @pytest.mark.parametrize("truncate", [_truncate_stream, _truncate_entries, _truncate_bytes])

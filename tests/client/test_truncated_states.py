@@ -77,7 +77,7 @@ def refuses(synchronizer: Numbers) -> None:
 def test_a_truncated_state_is_initialized_again(
     headrace: Headrace, entries: RevisionedStream, first: Numbers, truncate: Truncate, left: int
 ) -> None:
-    revisions = [one.revision for one in entries.read(0)]
+    revisions = [entry.revision for entry in entries.read(0)]
     truncate(headrace, entries, revisions[-1 - left])
     second = opened(headrace)
     assert second.state is None
@@ -120,7 +120,7 @@ def test_a_copy_that_is_up_to_date_restores_the_state(
 
 
 def test_a_state_that_is_left_is_found(headrace: Headrace, entries: RevisionedStream, first: Numbers) -> None:
-    (_, update, *_) = [one.revision for one in entries.read(0)]
+    (_, update, *_) = [entry.revision for entry in entries.read(0)]
     first.compact()
     mark = entries.mark()
     assert mark is not None

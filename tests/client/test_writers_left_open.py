@@ -183,7 +183,7 @@ def test_events_of_an_ended_loop_are_reported(
         asyncio.run(write())
         gc.collect()
     assert "event=events_not_acknowledged stream='s/t' events=5" in caplog.messages
-    assert any("the writer of s/t was not closed: 5 events" in str(one.message) for one in recwarn)
+    assert any("the writer of s/t was not closed: 5 events" in str(warning.message) for warning in recwarn)
 
 
 def test_counts_follow_scales_and_failures(cluster: Cluster):

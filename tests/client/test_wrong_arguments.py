@@ -56,10 +56,10 @@ WRONG: tuple[Any, ...] = (
     int,
     NAIVE,
 )
-ADMINS = {type(one) for one in vars(admin_module.AsyncAdmin(None)).values()}  # type: ignore[arg-type]
+ADMINS = {type(part) for part in vars(admin_module.AsyncAdmin(None)).values()}  # type: ignore[arg-type]
 CLASSES = [
     admin_module.AsyncAdmin,
-    *sorted((one for one in ADMINS if one.__name__.startswith("Async")), key=lambda one: one.__name__),
+    *sorted((kind for kind in ADMINS if kind.__name__.startswith("Async")), key=lambda kind: kind.__name__),
     Headrace,
     *(getattr(public, name) for name in public.__all__ if name.startswith("Async")),
 ]
@@ -221,7 +221,7 @@ def test_a_reader_starts_at_a_time(headrace: Headrace, cluster: Cluster):
 def test_right_arguments_are_accepted(headrace: Headrace):
     ReaderOptions(on_truncation="skip", order=ReadOrder.TIME, time_resolution_s=0)
     with headrace.writer("s", "t", WriterOptions(give_up_after_s=5)) as writer:
-        writer.write_batch((one for one in [b"x"]), ("k",)).result(30)
+        writer.write_batch((event for event in [b"x"]), ("k",)).result(30)
         writer.flush(30)
 
 

@@ -43,7 +43,7 @@ CLAIMS = TokenClaims("arn:aws:sts::1:app/i-1", NOW_S, NOW_S + 600, {stream_resou
 
 RESOURCES = st.just("*") | st.text(max_size=30).map(lambda name: f"prn::{name}")
 GRANTS = st.one_of(
-    st.dictionaries(RESOURCES, st.sampled_from([one for one in Access if one is not left_out]), max_size=5)
+    st.dictionaries(RESOURCES, st.sampled_from([level for level in Access if level is not left_out]), max_size=5)
     for left_out in (Access.READ_UPDATE, Access.MANAGE)
 )
 """A token has no grants of both levels."""
@@ -341,9 +341,13 @@ def test_new_key_signs_when_all_readers_have_it() -> None:
 
 def test_later_listed_of_two_keys_signs() -> None:
     """A key that was added later replaces one that signs from the same second on."""
-    one, two, waiting = TokenKey("one", SECRET, NOW_S), TokenKey("two", SECRET, NOW_S), TokenKey("3", SECRET, NOW_S + 9)
-    for keys in ((one, two), (waiting, one, two), (one, two, waiting)):
-        assert TokenKeys(keys).signing_key(NOW_S) is two
+    first, second, waiting = (
+        TokenKey("one", SECRET, NOW_S),
+        TokenKey("two", SECRET, NOW_S),
+        TokenKey("3", SECRET, NOW_S + 9),
+    )
+    for keys in ((first, second), (waiting, first, second), (first, second, waiting)):
+        assert TokenKeys(keys).signing_key(NOW_S) is second
 
 
 def test_first_key_signs_at_once() -> None:

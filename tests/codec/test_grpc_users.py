@@ -84,8 +84,8 @@ def test_arbitrary_text_is_refused_as_corrupt(text: str):
 )
 def test_a_grant_matches_as_in_pravega(pattern: str, matching: list[str], others: list[str]):
     grant = Grant(check_pattern(pattern), Access.READ)
-    assert [grant.matches(one) for one in matching] == [True] * len(matching)
-    assert [grant.matches(one) for one in others] == [False] * len(others)
+    assert [grant.matches(resource) for resource in matching] == [True] * len(matching)
+    assert [grant.matches(resource) for resource in others] == [False] * len(others)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_is_not_a_resource_is_refused(pattern: str):
 def test_the_highest_grant_counts_in_any_order(grants: list[Grant], resource: str):
     found = user(*grants).access(resource)
     assert found == user(*reversed(grants)).access(resource)
-    assert found == max((one.access for one in grants if one.matches(resource)), default=Access.NONE)
+    assert found == max((grant.access for grant in grants if grant.matches(resource)), default=Access.NONE)
 
 
 def test_a_user_without_a_grant_has_no_access():

@@ -129,8 +129,8 @@ def test_any_changed_byte_of_an_entry_is_refused(position: int, change: int):
 @given(st.lists(st.binary(max_size=300), max_size=5))
 def test_answers_to_reads_come_back(payloads: list[bytes]):
     entries = tuple(
-        Entry(HEADER._replace(length=len(one), payload_checksum=crc32c(one), entry=number), one)
-        for number, one in enumerate(payloads)
+        Entry(HEADER._replace(length=len(payload), payload_checksum=crc32c(payload), entry=number), payload)
+        for number, payload in enumerate(payloads)
     )
     assert decode_message(memoryview(encode_message(Entries(1, 0, False, entries)))) == Entries(1, 0, False, entries)
 

@@ -130,10 +130,10 @@ def test_short_secrets_are_refused():
 def test_states_tell_what_a_key_does_and_no_secret():
     keys = _rotate(_rotate(_rotate(None, 1, NOW_S), 2, NOW_S), 3, NOW_S + 2_000)
     states = key_states(keys, NOW_S + 2_000)
-    assert [one.key_id for one in states] == ["key-1", "key-2", "key-3"]
-    assert [one.state for one in states] == ["verifies", "signs", "waits"]
+    assert [state.key_id for state in states] == ["key-1", "key-2", "key-3"]
+    assert [state.state for state in states] == ["verifies", "signs", "waits"]
     assert key_states(keys, NOW_S + 10_000)[0].state == "ended"
-    shown = json.dumps([one.to_json() for one in states]) + repr(states)
+    shown = json.dumps([state.to_json() for state in states]) + repr(states)
     assert SECRET.hex() not in shown
     assert str(SECRET) not in shown
     assert key_states(None, NOW_S) == []
@@ -151,15 +151,15 @@ def test_other_texts_are_not_taken_for_an_empty_secret(text: str):
 
 
 def test_only_one_new_key_follows():
-    one, two = _rotate(None, 1, NOW_S), _rotate(_rotate(None, 1, NOW_S), 2, NOW_S)
-    assert follows(one, None, NOW_S)
-    assert follows(two, one, NOW_S)
-    assert not follows(two, None, NOW_S), "a key was revoked"
-    assert not follows(one, one, NOW_S)
-    assert not follows(_rotate(one, 3, NOW_S), two, NOW_S), "a key was added"
-    assert follows(_rotate(two, 3, NOW_S + 10_000), two, NOW_S + 10_000), "a key has ended"
-    assert not follows(two, one, NOW_S + 1_000), "the new key would sign too early"
-    assert follows(one, None, NOW_S + 1_000), "nothing signs yet"
+    first, second = _rotate(None, 1, NOW_S), _rotate(_rotate(None, 1, NOW_S), 2, NOW_S)
+    assert follows(first, None, NOW_S)
+    assert follows(second, first, NOW_S)
+    assert not follows(second, None, NOW_S), "a key was revoked"
+    assert not follows(first, first, NOW_S)
+    assert not follows(_rotate(first, 3, NOW_S), second, NOW_S), "a key was added"
+    assert follows(_rotate(second, 3, NOW_S + 10_000), second, NOW_S + 10_000), "a key has ended"
+    assert not follows(second, first, NOW_S + 1_000), "the new key would sign too early"
+    assert follows(first, None, NOW_S + 1_000), "nothing signs yet"
 
 
 def test_ids_of_keys_have_the_day():

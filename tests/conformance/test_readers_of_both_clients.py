@@ -16,7 +16,7 @@ def cut_words(checkpoint: Checkpoint) -> str:
 
 
 def positions(words: str) -> dict[int, int]:
-    return {int(segment): int(at) for segment, at in (one.split("=") for one in words.split())}
+    return {int(segment): int(at) for segment, at in (word.split("=") for word in words.split())}
 
 
 def test_a_python_reader_joins_a_java_reader(mixed: MixedGroup):
@@ -191,7 +191,7 @@ def test_a_split_and_a_merge_under_readers_of_both(mixed: MixedGroup):
         active = mixed.ours.admin.segments(mixed.scope, "a")
         edges = [part / width for part in range(width)] + [1.0]
         ranges = list(itertools.pairwise(edges))
-        seal = [one.segment_id for one in active]
+        seal = [segment.segment_id for segment in active]
         mixed.ours.admin.scale_stream(mixed.scope, "a", seal=seal, ranges=ranges)
     mixed.write(30)
     mixed.await_all()

@@ -145,7 +145,7 @@ async def create_segments(writers: list[Writer], port: int) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(one, marks=pytest.mark.nightly) for one in (2, 3))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(number, marks=pytest.mark.nightly) for number in (2, 3))])
 async def test_acknowledged_appends_survive_in_order_and_once(make_store, seed):
     random = Random(seed)
     # Small and early flushes, so that kills also hit tier 2 and the directory half-way.

@@ -121,7 +121,7 @@ def test_repeated_kills_of_a_processor_change_no_outcome(resources: Resources, t
         _check(f"t{number}", number)
     store = wiring.metadata_store()
     buckets = range(topology.BUCKET_COUNT)
-    assert [one for bucket in buckets for one in store.query(intents_partition(bucket), limit=10).records] == []
+    assert [record for bucket in buckets for record in store.query(intents_partition(bucket), limit=10).records] == []
 
 
 def _is_sealed(number: int) -> bool:
@@ -139,8 +139,8 @@ def _live(name: str, number: int) -> None:
     _until(name, StreamState.ACTIVE)
     _append(name, 0, events=3)
     created = transactions.create_transaction("s", name, 60_000)
-    for one in created.segments:
-        wiring.segment_stores().append(one.transaction_segment, EVENT * 2, 0)
+    for segment in created.segments:
+        wiring.segment_stores().append(segment.transaction_segment, EVENT * 2, 0)
     _ask(lambda: streams.scale_stream("s", name, [0], [KeyRange(0.0, 0.2), KeyRange(0.2, 0.5)]))
     _until(name, StreamState.ACTIVE)
     # Its epoch is not the active one any more: the commit rolls.
@@ -165,7 +165,7 @@ def _append(name: str, segment_id: int, events: int) -> None:
 
 def _check(name: str, number: int) -> None:
     tagged = {
-        tag: any(one.stream == name for one in wiring.stream_service().list_streams("s", 100, tag=tag).items)
+        tag: any(summary.stream == name for summary in wiring.stream_service().list_streams("s", 100, tag=tag).items)
         for tag in "abc"
     }
     if _is_deleted(number):
@@ -177,7 +177,7 @@ def _check(name: str, number: int) -> None:
     tail, head = service.stream_cut("s", name, "tail"), service.stream_cut("s", name, "head")
     assert head == tail, "truncated at its tail, and nothing came after"
     assert len(tail.positions) == 3
-    infos = wiring.segment_stores().segment_infos([segment_name("s", name, one) for one in tail.offsets])
+    infos = wiring.segment_stores().segment_infos([segment_name("s", name, identifier) for identifier in tail.offsets])
     assert {info.is_sealed for info in infos} == {_is_sealed(number)}
     before = wiring.segment_stores()
     with pytest.raises(NotFoundError):  # the truncation took what the roll passed through, and what was there at first

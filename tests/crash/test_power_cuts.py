@@ -24,7 +24,7 @@ async def log_failures_of_dead_stores() -> None:
     asyncio.get_running_loop().set_exception_handler(None)
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(one, marks=pytest.mark.nightly) for one in (6, 41))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(number, marks=pytest.mark.nightly) for number in (6, 41))])
 @pytest.mark.nightly
 async def test_what_was_acknowledged_survives_power_cuts(seed):
     assert await torture(seed, generations=GENERATIONS, cuts=CUTS) == GENERATIONS * CUTS

@@ -72,7 +72,7 @@ def _write(client: Headrace, scope: str) -> None:
 
 def _all_events(client: Headrace, scope: str, stream: str = "orders") -> list[bytes]:
     with client.reader(scope, stream, end=client.admin.stream_cut(scope, stream)) as reader:
-        return sorted(one.event for one in reader)
+        return sorted(event.event for event in reader)
 
 
 def test_events_and_ranges(client: Headrace, scope: str, url: str) -> None:
@@ -87,7 +87,7 @@ def test_events_and_ranges(client: Headrace, scope: str, url: str) -> None:
         found: list[bytes] = []
         for part in ranges:
             with other.range_reader(part, read_history_from="segment_store") as reader:
-                found += [one.event for one in reader]
+                found += [event.event for event in reader]
         assert sorted(found) == sorted([*EVENTS, bytes(9 << 20)])
         before = datetime.now(UTC) - timedelta(hours=1)
         assert set(other.stream_cut_at(scope, "orders", before).offsets.values()) == {0}
@@ -133,9 +133,9 @@ def test_tables(client: Headrace, scope: str, url: str) -> None:
         table.remove(b"bbbb")
         found = table.get(b"aaaa")
         assert found is not None
-        assert (found.value, [one.value for one in table.entries()]) == (b"2", [b"2"])
+        assert (found.value, [entry.value for entry in table.entries()]) == (b"2", [b"2"])
     with connect(url) as reading, reading.key_value_table(scope, "prices") as table:
-        assert [one.key.primary for one in table.entries()] == [b"aaaa"]
+        assert [entry.key.primary for entry in table.entries()] == [b"aaaa"]
 
 
 @pytest.mark.nightly
@@ -176,7 +176,7 @@ def test_spark_tasks(client: Headrace, scope: str, url: str) -> None:
     reading = read_options(where)
     with closing(open_plans(reading)) as plans:
         partitions = plans.batch_partitions()
-    assert all(one.token is not None for part in partitions for one in part if one.listing is None)
+    assert all(planned.token is not None for part in partitions for planned in part if planned.listing is None)
     read = [found for part in partitions for found in read_partition(reading, part)]
     assert sorted(event for found in read for event in found.column("event").to_pylist()) == sorted(EVENTS)
 
@@ -196,7 +196,7 @@ def test_a7_revoking_a_key_disturbs_no_traffic(
     """Until the writer and the reader have other tokens. All events are stored once, and in order."""
 
     def held() -> set[Any]:
-        return {one.token for one in list(client._core.admin.delegation_tokens._held.values())}
+        return {held.token for held in list(client._core.admin.delegation_tokens._held.values())}
 
     read: list[int] = []
     with client.writer(scope, "single") as writer, client.reader(scope, "single") as reader:

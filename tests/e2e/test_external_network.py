@@ -33,7 +33,7 @@ with connect() as headrace:
         transaction.write(b"100", routing_key="100")
         transaction.commit(wait=True)
     with headrace.reader("shop/orders", end=headrace.admin.stream_cut("shop", "orders")) as reader:
-        read = sorted(int(one.event) for one in reader)
+        read = sorted(int(event.event) for event in reader)
     headrace.admin.reader_groups.create("shop", "billing", ReaderGroupConfiguration((GroupStream("shop", "orders"),)))
     with headrace.reader_group("shop", "billing") as group, group.reader("first") as reader:
         in_group = reader.read_batch(timeout_s=60) is not None

@@ -49,7 +49,7 @@ def test_segments_of_a_killed_process_come_back(running: dict[str, Any]) -> None
                 child.stdout.close()
         assert "killed" in group.readers()
         with group.reader("other", GroupReaderOptions(lease_s=LEASE_S)) as reader:
-            second = [int(one.event) for one in reader]
+            second = [int(event.event) for event in reader]
         assert set(first) | set(second) == set(range(EVENTS))
         assert len(second) == len(set(second))
         assert "killed" not in group.readers()

@@ -32,7 +32,7 @@ def written(headrace: Headrace, first: int, count: int) -> None:
 
 def read(headrace: Headrace) -> list[int]:
     with headrace.reader(SCOPE, STREAM, end=headrace.admin.stream_cut(SCOPE, STREAM)) as reader:
-        return sorted(int(one.event) for one in reader)
+        return sorted(int(event.event) for event in reader)
 
 
 def store_of(state: dict[str, Any]) -> dict[str, Any]:

@@ -34,17 +34,17 @@ def test_what_they_write_we_read(foreign: Callable[..., Any], ours: Headrace):
     ours.admin.create_stream("s", "theirs", scaling=ScalingPolicy.fixed(4))
     foreign(foreign_client.write_events, "s", "theirs", numbered(KEYS, range(1000)))
     read = read_by_ours(ours, "theirs")
-    assert numbers_by_key(one.event for one in read) == in_order(1000)
+    assert numbers_by_key(event.event for event in read) == in_order(1000)
 
 
 def test_a_routing_key_leads_all_clients_to_the_same_segment(foreign: Callable[..., Any], ours: Headrace):
     ours.admin.create_stream("s", "keys", scaling=ScalingPolicy.fixed(8))
     keys = [f"key-{number}" for number in range(200)]
     foreign(foreign_client.write_events, "s", "keys", [(key.encode(), key) for key in keys])
-    theirs = {one.event: one.segment_id for one in read_by_ours(ours, "keys")}
+    theirs = {event.event: event.segment_id for event in read_by_ours(ours, "keys")}
     with ours.writer("s", "keys") as writer:
         writer.write_batch([f"our {key}".encode() for key in keys], keys)
-    both = {one.event: one.segment_id for one in read_by_ours(ours, "keys")}
+    both = {event.event: event.segment_id for event in read_by_ours(ours, "keys")}
     assert {key: both[f"our {key}".encode()] for key in keys} == {key: theirs[key.encode()] for key in keys}
     assert len(set(theirs.values())) == 8
 
@@ -55,8 +55,8 @@ def test_their_writer_finds_each_of_64_segments(foreign: Callable[..., Any], our
     keys = [f"key-{number}" for number in range(2000)]
     foreign(foreign_client.write_events, "s", "many", [(key.encode(), key) for key in keys])
     read = read_by_ours(ours, "many")
-    assert sorted(one.event.decode() for one in read) == sorted(keys)
-    assert len({one.segment_id for one in read}) == 64
+    assert sorted(event.event.decode() for event in read) == sorted(keys)
+    assert len({event.segment_id for event in read}) == 64
 
 
 def test_what_we_write_they_read(foreign: Callable[..., Any], ours: Headrace):
@@ -81,7 +81,7 @@ def test_our_large_event_is_one_event_between_the_others(foreign: Callable[..., 
     events = [b"1", large, b"2", large, b"3"]
     with ours.writer("s", "our-large") as writer:
         writer.write_batch(events, "k")
-    assert [one.event for one in read_by_ours(ours, "our-large")] == events
+    assert [event.event for event in read_by_ours(ours, "our-large")] == events
     assert foreign(foreign_client.read_events, "s", "our-large", "group-our-large", len(events)) == events
 
 
@@ -139,7 +139,7 @@ def test_their_writer_and_reader_follow_a_scale(
             ours.admin.scale_stream("s", "scaled", seal=[0], ranges=[(0.0, 0.5), (0.5, 1.0)])
     child.say(None)
     child.hear()
-    assert numbers_by_key(one.event for one in read_by_ours(ours, "scaled")) == in_order(600)
+    assert numbers_by_key(event.event for event in read_by_ours(ours, "scaled")) == in_order(600)
     read = foreign(foreign_client.read_events, "s", "scaled", "group-scaled", 600)
     assert numbers_by_key(read) == in_order(600)
 
@@ -163,7 +163,7 @@ def test_killed_stores_lose_and_double_no_event_of_their_client(
         assert writer.hear() == "flushed"
     writer.say(None)
     writer.hear()
-    assert numbers_by_key(one.event for one in read_by_ours(ours, "killed")) == in_order(2000)
+    assert numbers_by_key(event.event for event in read_by_ours(ours, "killed")) == in_order(2000)
     try:
         read = reader.hear()
     except AssertionError as error:
@@ -196,6 +196,6 @@ def test_a_stopped_store_loses_and_doubles_no_event_of_theirs(
     assert after.map_version is not None
     assert before.map_version is not None
     assert after.map_version > before.map_version
-    assert numbers_by_key(one.event for one in read_by_ours(ours, "moved")) == in_order(2000)
+    assert numbers_by_key(event.event for event in read_by_ours(ours, "moved")) == in_order(2000)
     read = foreign(foreign_client.read_events, "s", "moved", "group-moved", 2000)
     assert numbers_by_key(read) == in_order(2000)

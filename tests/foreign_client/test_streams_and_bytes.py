@@ -93,4 +93,4 @@ def test_a_sealed_stream_refuses_events_and_keeps_older_ones(foreign: Callable[.
     refused = foreign(foreign_client.write_to_a_sealed_stream, "s", "sealed")
     assert refused[1]
     with ours.reader("s", "sealed", start="earliest") as reader:
-        assert [one.event for one in reader] == [b"before"]
+        assert [event.event for event in reader] == [b"before"]

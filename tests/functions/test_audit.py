@@ -132,7 +132,7 @@ def test_a_refused_path_has_a_line_with_its_text(audit_lines: AuditLines, contex
 
 @pytest.mark.parametrize("body", ['{"a": 1', "[" * 100_000, '"' + "x" * 600_000 + '"', '{"a": 1, "a": 2}'])
 def test_a_body_that_is_refused_is_not_in_the_line(audit_lines: AuditLines, context: FunctionContext, body: str):
-    (route,) = [one for one in ROUTES if one.action == "stream.create"]
+    (route,) = [route for route in ROUTES if route.action == "stream.create"]
     handler_of(function(route.function))(_event(route, body=body), context)
     (line,) = audit_lines()
     assert (line["action"], line["resource"], line["outcome"]) == ("stream.create", "s", "refused")
@@ -199,7 +199,7 @@ def test_no_depth_of_a_body_suppresses_the_line(call: Call, audit_lines: AuditLi
 def test_a_caller_may_choose_the_correlation_id(
     audit_lines: AuditLines, context: FunctionContext, given: str, shown: str
 ):
-    (route,) = [one for one in ROUTES if one.action == "scope.delete"]
+    (route,) = [route for route in ROUTES if route.action == "scope.delete"]
     handler_of(function("scopes"))(_event(route, headers={"x-headrace-correlation-id": given}), context)
     (line,) = audit_lines()
     assert (line["correlationId"], line["requestId"]) == (shown, "gateway-1")
@@ -208,7 +208,7 @@ def test_a_caller_may_choose_the_correlation_id(
 @pytest.mark.parametrize("subscriber", ["s/g", "s%2Fg"])
 def test_a_resource_is_the_same_in_both_forms(audit_lines: AuditLines, context: FunctionContext, subscriber: str):
     """Whether the gateway decodes the parameters of a path or not."""
-    (route,) = [one for one in ROUTES if one.action == "subscriber.unregister"]
+    (route,) = [route for route in ROUTES if route.action == "subscriber.unregister"]
     event = _event(route)
     parameters = event["pathParameters"] | {"subscriber": subscriber}
     handler_of(function(route.function))(event | {"pathParameters": parameters}, context)
@@ -318,25 +318,27 @@ def test_the_lines_tell_a_whole_life(
     done = _changes(call, world)
     assert [(action, answer) for action, _, answer in done if answer.status >= 300] == []
     lines = audit_lines()
-    assert [(one["action"], one["resource"]) for one in lines] == [(action, resource) for action, resource, _ in done]
-    assert {one["outcome"] for one in lines} == {"done"}
-    assert {one["principal"] for one in lines} == {"local"}
-    sealed = next(one for one in lines if one["action"] == "stream.set-state")
+    assert [(line["action"], line["resource"]) for line in lines] == [
+        (action, resource) for action, resource, _ in done
+    ]
+    assert {line["outcome"] for line in lines} == {"done"}
+    assert {line["principal"] for line in lines} == {"local"}
+    sealed = next(line for line in lines if line["action"] == "stream.set-state")
     assert sealed["details"] == {"body": {"streamState": "SEALED"}}
-    truncated = next(one for one in lines if one["action"] == "stream.truncate")
+    truncated = next(line for line in lines if line["action"] == "stream.truncate")
     assert truncated["details"] == {"body": {"cut": {"0": 4}}}
 
 
 def test_what_is_created_is_named_as_the_api_has_it():
     """The field of the body exists: a misspelt one would leave the name out of the line."""
-    fields = {one.created for one in ROUTES if one.created}
+    fields = {route.created for route in ROUTES if route.created}
     document = json.loads((Path(__file__).parents[2] / "docs" / "api" / "openapi.json").read_text())
     properties = {
         name for schema in document["components"]["schemas"].values() for name in schema.get("properties", ())
     }
     assert fields <= properties
-    assert {one.key for one in ROUTES if one.created} == {
-        one.key for one in ROUTES if one.action.endswith(".create") and not one.action.startswith("transaction")
+    assert {route.key for route in ROUTES if route.created} == {
+        route.key for route in ROUTES if route.action.endswith(".create") and not route.action.startswith("transaction")
     }
 
 

@@ -42,11 +42,11 @@ class LogsInMemory:
         self._fail("PutLogEvents")
         if (logGroupName, logStreamName) not in self.streams:
             raise _error("ResourceNotFoundException", "PutLogEvents")
-        times = [one["timestamp"] for one in logEvents]
+        times = [event["timestamp"] for event in logEvents]
         assert times == sorted(times)
         assert len(logEvents) <= 10_000
         assert times[-1] - times[0] < DAY_MS
-        assert sum(len(one["message"].encode()) + 26 for one in logEvents) <= 1_048_576
+        assert sum(len(event["message"].encode()) + 26 for event in logEvents) <= 1_048_576
         self.streams[logGroupName, logStreamName] += logEvents
         return {"rejectedLogEventsInfo": self.rejected}
 
@@ -184,8 +184,8 @@ def test_refused_lines_are_counted(rejected: dict[str, int], refused: int):
 )
 def test_batches_are_as_large_as_the_service_takes(lines: list[tuple[int, str]], sizes: list[int]):
     made = list(batches([{"timestamp": time, "message": text} for time, text in lines]))
-    assert [len(one) for one in made] == sizes
+    assert [len(batch) for batch in made] == sizes
     logs = LogsInMemory()
     stream = LogStream("g", "s", logs)
-    assert sum(stream.put(one) for one in made) == 0
+    assert sum(stream.put(batch) for batch in made) == 0
     assert len(logs.streams["g", "s"]) == len(lines)

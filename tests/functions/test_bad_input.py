@@ -164,7 +164,7 @@ def test_dot_names_in_paths_are_refused(call: Call, world: FunctionWorld, active
     before = world.contents()
     parameters = re.findall(r"\{(\w+)\}", route.path)
     for parameter in parameters:
-        names = {one: "s" if one == "scope" else "t" for one in parameters} | {parameter: name}
+        names = {name: "s" if name == "scope" else "t" for name in parameters} | {parameter: name}
         answer = call(route.method, route.path.format(**names), None)
         assert answer.status == 400, parameter
     assert world.contents() == before

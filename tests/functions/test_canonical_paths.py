@@ -103,7 +103,7 @@ def test_a9_the_canonical_path_is_accepted(route: Route, slash: str):
 
 
 def test_parameters_that_are_not_decoded_are_accepted():
-    (route,) = [one for one in ROUTES if one.key.startswith("GET") and one.path.endswith("/{subscriber}")]
+    (route,) = [route for route in ROUTES if route.key.startswith("GET") and route.path.endswith("/{subscriber}")]
     path = _path(route, _values(route))
     assert canonical_event(_event(route, path, _values(route) | {"subscriber": "shop%2Fg"}))["rawPath"] == path
     with pytest.raises(InvalidRequestError):
@@ -116,7 +116,7 @@ def test_a_path_that_is_not_unicode_is_refused(
     world: FunctionWorld, context: FunctionContext, audit_lines: AuditLines, path: str, text: str
 ):
     """JSON can have halves of characters. No name is encoded for them."""
-    (route,) = [one for one in ROUTES if one.key == "GET /v1/scopes/{scope}"]
+    (route,) = [route for route in ROUTES if route.key == "GET /v1/scopes/{scope}"]
     answer = handler_of(function(route.function))(_event(route, path.format(text), {"scope": text}), context)
     assert (answer["statusCode"], json.loads(answer["body"])["error"]["code"]) == (400, PATH_NOT_CANONICAL)
     (line,) = audit_lines()
@@ -124,7 +124,7 @@ def test_a_path_that_is_not_unicode_is_refused(
 
 
 def test_a_lower_case_escape_is_refused():
-    (route,) = [one for one in ROUTES if one.key.startswith("GET") and one.path.endswith("/{subscriber}")]
+    (route,) = [route for route in ROUTES if route.key.startswith("GET") and route.path.endswith("/{subscriber}")]
     with pytest.raises(InvalidRequestError):
         canonical_event(_event(route, _path(route, _values(route), slash="%2f"), _values(route)))
 
@@ -132,7 +132,7 @@ def test_a_lower_case_escape_is_refused():
 @given(text=st.text(max_size=12), name=st.text(max_size=8))
 def test_no_two_paths_are_the_same_request(text: str, name: str):
     """Of all paths for a name, only the name as it is goes through."""
-    (route,) = [one for one in ROUTES if one.key == "GET /v1/scopes/{scope}"]
+    (route,) = [route for route in ROUTES if route.key == "GET /v1/scopes/{scope}"]
     try:
         canonical_event(_event(route, f"/v1/scopes/{text}", {"scope": name}))
     except InvalidRequestError:

@@ -132,10 +132,10 @@ def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_route_with_a_body_has_a_valid_one(call: Call, active_stream: str):
     with_body = {
-        (one.method, one.path)
+        (operation.method, operation.path)
         for declared in api_functions()
-        for one in operations_of(declared)
-        if any(parameter.declared is None for parameter in one.parameters)
+        for operation in operations_of(declared)
+        if any(parameter.declared is None for parameter in operation.parameters)
     }
     assert with_body == BODIES.keys()
     for (method, path), body in BODIES.items():

@@ -35,8 +35,8 @@ def record(body: Any, queue: Queue, *, dead: bool = False, received: int = 1) ->
     }
 
 
-def failures(handler: Any, context: FunctionContext, one: dict[str, Any]) -> int:
-    return len(handler({"Records": [one]}, context)["batchItemFailures"])
+def failures(handler: Any, context: FunctionContext, record: dict[str, Any]) -> int:
+    return len(handler({"Records": [record]}, context)["batchItemFailures"])
 
 
 class DownProcessor:

@@ -65,7 +65,9 @@ def test_a_route_grants_its_access(call: Call, path: str, resource: str, segment
 def test_only_put_grants_to_truncate_a_stream(call: Call):
     answer = call("PUT", f"{SCOPE}/streams/orders/delegation-token")
     assert _claims(answer.body["token"]).grants == {"prn::/scope:shop/stream:orders": Access.MANAGE}
-    (route,) = [one for one in topology.ROUTES if one.method == "PUT" and one.path.endswith("/delegation-token")]
+    (route,) = [
+        route for route in topology.ROUTES if route.method == "PUT" and route.path.endswith("/delegation-token")
+    ]
     assert route.access is topology.kinds.Access.MANAGE
 
 

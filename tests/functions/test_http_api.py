@@ -147,7 +147,7 @@ def test_mistake_in_a_body_is_named_without_its_value(context: FunctionContext, 
     answer = _echo()(event("POST", "/echo", body=body), context)
     error = json.loads(answer["body"])["error"]
     assert (answer["statusCode"], error["code"]) == (400, "invalid_request")
-    assert [(one["field"], one["problem"]) for one in error["details"]["problems"]] == [problem]
+    assert [(mistake["field"], mistake["problem"]) for mistake in error["details"]["problems"]] == [problem]
     assert problem[0] in error["message"]
     assert "hunter2" not in answer["body"]
 
@@ -155,7 +155,7 @@ def test_mistake_in_a_body_is_named_without_its_value(context: FunctionContext, 
 def test_all_unknown_fields_are_named_up_to_a_limit(context: FunctionContext):
     body = json.dumps({"a": 1} | {f"f{number}": 1 for number in range(12)})
     error = json.loads(_echo()(event("POST", "/echo", body=body), context)["body"])["error"]
-    assert [one["field"] for one in error["details"]["problems"]] == [f"body.f{number}" for number in range(10)]
+    assert [mistake["field"] for mistake in error["details"]["problems"]] == [f"body.f{number}" for number in range(10)]
     assert error["message"].endswith("and 2 more")
 
 

@@ -174,7 +174,7 @@ def test_deleting_10_000_epochs_resumes_and_repeats_nothing(
     for start in range(0, len(writes), 100):
         world.store.write(*writes[start : start + 100])
     world.store.write(Replace(current_key("s", "t"), stream_body(stream), stored.version))
-    names = [segment_name("s", "t", one.segment_id) for one in epochs[-1].segments]
+    names = [segment_name("s", "t", segment.segment_id) for segment in epochs[-1].segments]
     world.segment_stores.create_segments(names, SegmentScaleRate())
     assert call("PUT", f"{active_stream}/state", {"streamState": "SEALED"}).status == 202
     Processor(world, clock).drain()
@@ -267,7 +267,7 @@ def test_a_hanging_store_takes_the_time_of_its_group_only(
     work_s = FUNCTION_S - RESERVE_S
     taken_s = clock.monotonic_s() - start_s
     assert work_s * share - REST_S - 0.01 <= taken_s <= work_s * share
-    states = [wiring.transaction_service().get_transaction("s", "t", one).state for one in range(groups)]
+    states = [wiring.transaction_service().get_transaction("s", "t", number).state for number in range(groups)]
     assert states == [TransactionState.ABORTING, *[TransactionState.ABORTED] * (groups - 1)]
 
 

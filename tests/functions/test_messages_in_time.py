@@ -55,7 +55,7 @@ def test_a_tick_sends_what_waits_for_its_message(world: FunctionWorld, clock: Ma
     world.store.write(create_intent_write(INTENT))
     clock.advance(tick_work.RESEND_AFTER_MS + 1)
     assert tick_work.TICK_WORK["resend-intents"](bucket_of_stream("s/t", topology.BUCKET_COUNT)) is False
-    assert [json.loads(one["MessageBody"]) for one in client.sent] == [request_message_body(INTENT)]
+    assert [json.loads(message["MessageBody"]) for message in client.sent] == [request_message_body(INTENT)]
 
 
 @pytest.mark.parametrize("piece_s", [FUNCTION_S - RESERVE_S - 4, FUNCTION_S - RESERVE_S - 0.5])
@@ -74,7 +74,7 @@ def test_what_is_left_over_is_queued(
     monkeypatch.setattr(wiring, "request_processor", lambda: SimpleNamespace(process=work))
     body = request_message_body(INTENT)
     assert stream_requests.handler({"Records": [_record(body)]}, _context(clock)) == {"batchItemFailures": []}
-    assert [json.loads(one["MessageBody"]) for one in client.sent] == [body]
+    assert [json.loads(message["MessageBody"]) for message in client.sent] == [body]
 
 
 def _context(clock: ManualClock) -> FunctionContext:

@@ -26,7 +26,7 @@ def test_route_is_served_by_the_function_of_the_topology():
     for route in ROUTES:
         served = openapi.operations_of(declared[route.function])
         assert (route.method, route.path.replace("{", "<").replace("}", ">")) in [
-            (one.method, one.path) for one in served
+            (operation.method, operation.path) for operation in served
         ]
 
 

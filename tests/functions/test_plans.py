@@ -70,7 +70,7 @@ def test_range_plans(call: Call, scaled_stream: str) -> None:
     found = call("POST", f"{scaled_stream}/range-plans", {"ranges": ranges}).body["ranges"]
     (whole,) = found[0]["pieces"]
     assert (whole["start"], whole["end"], whole["storedUntil"]) == (4, 10, 10)
-    assert [(one["offset"], one["length"], one["headers"]) for one in whole["chunks"]] == [
+    assert [(chunk["offset"], chunk["length"], chunk["headers"]) for chunk in whole["chunks"]] == [
         (4, 6, {"Range": "bytes=9-14"})
     ]
     assert found[1] == {
@@ -79,7 +79,7 @@ def test_range_plans(call: Call, scaled_stream: str) -> None:
         "endpoint": None,
     }
     bare = call("POST", f"{scaled_stream}/range-plans", {"ranges": ranges, "links": False}).body["ranges"]
-    assert [piece["storedUntil"] for one in bare for piece in one["pieces"]] == [None, None]
+    assert [piece["storedUntil"] for plan in bare for piece in plan["pieces"]] == [None, None]
 
 
 def test_plans_have_the_addresses_of_the_readers_network(

@@ -41,7 +41,7 @@ class FakeSqs:
         assert len(Entries) <= 10
         if self.refuse:
             raise ConnectionError("no queue")
-        self.visibility |= {one["ReceiptHandle"]: one["VisibilityTimeout"] for one in Entries}
+        self.visibility |= {entry["ReceiptHandle"]: entry["VisibilityTimeout"] for entry in Entries}
         return {}
 
     def send_message(self, QueueUrl: str, MessageBody: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def record(identifier: str, stream: str, body: str | None = None, received: int 
 
 
 def failed(response: dict[str, Any]) -> list[str]:
-    return [one["itemIdentifier"] for one in response["batchItemFailures"]]
+    return [failure["itemIdentifier"] for failure in response["batchItemFailures"]]
 
 
 def test_a_failure_stops_its_stream_and_no_other(processor: FakeProcessor, sqs: FakeSqs, context: FunctionContext):
@@ -153,13 +153,13 @@ def test_delays_grow_and_are_bounded():
 
 
 def _ticks_of_a_minute(sqs: FakeSqs) -> Counter[tuple[str, int]]:
-    return Counter(parse_tick(json.loads(one["MessageBody"])) for one in sqs.sent)
+    return Counter(parse_tick(json.loads(message["MessageBody"])) for message in sqs.sent)
 
 
 def test_a_minute_has_all_ticks_that_are_due_in_it(sqs: FakeSqs, context: FunctionContext):
     assert schedule_ticks.handler({}, context) == {"sent": len(sqs.sent)}
-    assert len({one["Id"] for one in sqs.sent}) == len(sqs.sent)
-    assert all(0 <= one["DelaySeconds"] <= SQS_DELAY_MAX_S for one in sqs.sent)
+    assert len({message["Id"] for message in sqs.sent}) == len(sqs.sent)
+    assert all(0 <= message["DelaySeconds"] <= SQS_DELAY_MAX_S for message in sqs.sent)
     every_minute = [tick for tick in topology.TICKS if tick.every_s <= 60]
     wanted = {(tick.kind, bucket): 60 // tick.every_s for tick in every_minute for bucket in range(tick.buckets)}
     sent = _ticks_of_a_minute(sqs)
@@ -201,7 +201,7 @@ def test_a_tick_that_left_work_undone_is_queued_again(
     body = tick_message("resend-intents", 3)
     assert failed(ticks.handler({"Records": [record("1", "-", body=json.dumps(body))]}, context)) == []
     assert worked == [3]
-    assert [json.loads(one["MessageBody"]) for one in sqs.sent] == ([body] if more else [])
+    assert [json.loads(message["MessageBody"]) for message in sqs.sent] == ([body] if more else [])
 
 
 def test_a_changed_number_of_buckets_fails_every_tick(

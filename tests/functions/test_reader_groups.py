@@ -62,7 +62,7 @@ def test_a_life(call: Call, world: FunctionWorld):
     assert (reset.status, reset.body["generation"]) == (202, 2)
     world.work()
     assert call("GET", GROUPS).body == {"readerGroups": ["g"], "continuationToken": None}
-    assert [one["streamName"] for one in call("GET", "/v1/scopes/s/streams").body["streams"]] == ["t"]
+    assert [stream["streamName"] for stream in call("GET", "/v1/scopes/s/streams").body["streams"]] == ["t"]
     gone = call("DELETE", GROUP, readerGroupId=ID)
     assert (gone.status, gone.body) == (202, {"state": "DELETING"})
     world.work()

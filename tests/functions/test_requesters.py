@@ -154,8 +154,11 @@ def test_a_message_that_is_sent_again_tells_it_too(
     clock.advance(600_000)
     again = MemoryRequestQueue()
     buckets = range(topology.BUCKET_COUNT)
-    assert sum(resend_intents(world.store, dict.fromkeys(ResourceKind, again), clock, one, 1) for one in buckets) == 1
-    assert [one.requester for one in again.receive()] == [ANN]
+    assert (
+        sum(resend_intents(world.store, dict.fromkeys(ResourceKind, again), clock, bucket, 1) for bucket in buckets)
+        == 1
+    )
+    assert [request.requester for request in again.receive()] == [ANN]
 
 
 class DownProcessor:

@@ -100,9 +100,9 @@ def test_a_subscriber_from_beginning_to_end(world: FunctionWorld, call: Call, ac
     moved = call("PUT", f"{path}/s%2Fgroup/position", {"generation": 1, "streamCut": {"0": 10, "1": 0}})
     assert (moved.status, moved.body["streamCut"]) == (200, {"0": 10, "1": 0})
     first = call("GET", path, limit="1")
-    assert [one["subscriber"] for one in first.body["subscribers"]] == ["other"]
+    assert [subscriber["subscriber"] for subscriber in first.body["subscribers"]] == ["other"]
     rest = call("GET", path, continuationToken=first.body["continuationToken"])
-    assert [one["subscriber"] for one in rest.body["subscribers"]] == ["s/group"]
+    assert [subscriber["subscriber"] for subscriber in rest.body["subscribers"]] == ["s/group"]
     assert rest.body["continuationToken"] is None
     assert call("GET", f"{path}/s%2Fgroup").body == moved.body
     assert call("DELETE", f"{path}/s%2Fgroup").status == 204

@@ -33,7 +33,7 @@ class FakeSqs:
         return {"QueueUrl": f"https://sqs/{QueueName}"}
 
     def change_message_visibility_batch(self, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
-        self.visibility |= {one["ReceiptHandle"]: one["VisibilityTimeout"] for one in Entries}
+        self.visibility |= {entry["ReceiptHandle"]: entry["VisibilityTimeout"] for entry in Entries}
         return {}
 
 
@@ -96,8 +96,8 @@ def test_each_report_is_worked_on_and_only_the_failed_come_again(
         _record("4", _report("s/t/1", "cold")),
     ]
     response = scaling_reports.handler({"Records": records}, context)
-    assert [one["itemIdentifier"] for one in response["batchItemFailures"]] == ["2", "3"]
-    assert [(one.segment, one.kind) for one in service.handled] == [("s/t/0", "hot"), ("s/t/1", "cold")]
+    assert [failure["itemIdentifier"] for failure in response["batchItemFailures"]] == ["2", "3"]
+    assert [(report.segment, report.kind) for report in service.handled] == [("s/t/0", "hot"), ("s/t/1", "cold")]
     assert sqs.visibility == {"handle-2": retry_delay_s(3), "handle-3": retry_delay_s(1)}
 
 

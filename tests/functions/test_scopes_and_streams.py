@@ -18,9 +18,9 @@ def test_scopes_by_page(call: Call):
     for name in ("c", "a", "b"):
         call("POST", "/v1/scopes", {"scopeName": name})
     first = call("GET", "/v1/scopes", limit="2").body
-    assert [one["scopeName"] for one in first["scopes"]] == ["a", "b"]
+    assert [scope["scopeName"] for scope in first["scopes"]] == ["a", "b"]
     rest = call("GET", "/v1/scopes", limit="2", continuationToken=first["continuationToken"]).body
-    assert [one["scopeName"] for one in rest["scopes"]] == ["c"]
+    assert [scope["scopeName"] for scope in rest["scopes"]] == ["c"]
     assert rest["continuationToken"] is None
 
 
@@ -126,6 +126,6 @@ def test_a_stream_is_sealed_and_deleted(call: Call, world: FunctionWorld, active
 def test_streams_by_page(call: Call, active_stream: str, fixed_stream: StreamBody):
     assert call("POST", "/v1/scopes/s/streams", fixed_stream("u")).status == 201
     first = call("GET", "/v1/scopes/s/streams", limit="1").body
-    assert ([one["streamName"] for one in first["streams"]], first["continuationToken"]) == (["t"], "t")
+    assert ([stream["streamName"] for stream in first["streams"]], first["continuationToken"]) == (["t"], "t")
     last = call("GET", "/v1/scopes/s/streams", limit="1", continuationToken="t").body
-    assert ([one["streamName"] for one in last["streams"]], last["continuationToken"]) == (["u"], None)
+    assert ([stream["streamName"] for stream in last["streams"]], last["continuationToken"]) == (["u"], None)

@@ -44,11 +44,11 @@ def test_segments_at_each_point(call: Call, scaled_stream: str):
         "sealed": False,
     }
     tail = call("GET", f"{scaled_stream}/segments").body
-    assert [one["segmentId"] for one in tail["segments"]] == [NEW_LOW, NEW_HIGH, 1]
+    assert [segment["segmentId"] for segment in tail["segments"]] == [NEW_LOW, NEW_HIGH, 1]
     assert tail == call("GET", f"{scaled_stream}/segments", at="tail").body
     assert tail == call("GET", f"{scaled_stream}/segments", epoch="1").body
     first = call("GET", f"{scaled_stream}/segments", at="0").body
-    assert [(one["segmentId"], one["startOffset"]) for one in first["segments"]] == [(0, -1), (1, -1)]
+    assert [(segment["segmentId"], segment["startOffset"]) for segment in first["segments"]] == [(0, -1), (1, -1)]
 
 
 def test_neighbours(call: Call, scaled_stream: str):
@@ -91,7 +91,7 @@ def test_stream_cuts_and_what_lies_between(call: Call, scaled_stream: str):
     assert tail["text"] != head["text"]
     between = call("POST", f"{scaled_stream}/segments/between", {"from": head["cut"], "to": tail["cut"]}).body
     assert (between["from"], between["to"]) == (head["cut"], tail["cut"])
-    ranges = {one["segmentId"]: (one["startOffset"], one["endOffset"]) for one in between["segments"]}
+    ranges = {segment["segmentId"]: (segment["startOffset"], segment["endOffset"]) for segment in between["segments"]}
     assert ranges == {0: (0, 10), 1: (0, 20), NEW_LOW: (0, 0), NEW_HIGH: (0, 0)}
     assert between["segments"][0]["successors"] == [NEW_LOW, NEW_HIGH]
     assert call("POST", f"{scaled_stream}/segments/between", {"from": None, "to": None}).body == between

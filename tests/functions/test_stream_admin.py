@@ -63,7 +63,7 @@ async def test_an_update(admin: AsyncAdmin, world: FunctionWorld):
     assert (view.configuration_version, view.tags, view.retention) == (1, ("b",), retention)
     assert (view.scaling, view.rollover_size_bytes) == (ScalingPolicy.by_event_rate(5, 2, 2), 9)
     assert await admin.list_streams("s", tag="a") == []
-    assert [one.stream for one in await admin.list_streams("s", tag="b", prefix="t")] == ["t"]
+    assert [summary.stream for summary in await admin.list_streams("s", tag="b", prefix="t")] == ["t"]
     accepted = await admin.update_stream("s", "t", scaling=ScalingPolicy.fixed(2), wait=False)
     assert (accepted.state, accepted.configuration_version) == ("UPDATING", 1)
     world.work()
@@ -106,7 +106,7 @@ async def test_scaling_events(admin: AsyncAdmin, world: FunctionWorld):
     await _scaled(admin, world)
     (event,) = await admin.scaling_events("s", "t")
     assert (event.epoch, event.sealed_segments, event.splits, event.merges) == (1, (0,), 1, 0)
-    assert [one.segment_id for one in event.new_segments] == [NEW_LOW, NEW_HIGH]
+    assert [segment.segment_id for segment in event.new_segments] == [NEW_LOW, NEW_HIGH]
     assert await admin.scaling_events("s", "t", from_ms=event.time_ms + 1) == []
     assert await admin.scaling_events("s", "t", to_ms=event.time_ms - 1) == []
 
@@ -116,14 +116,14 @@ async def test_epoch_history(admin: AsyncAdmin, world: FunctionWorld):
     page = await admin.epoch_history("s", "t", limit=1)
     (epoch,) = page.epochs
     assert epoch.epoch == 1
-    assert [(one.segment_id, one.low, one.high) for one in epoch.replaced] == [(0, 0.0, 0.5)]
+    assert [(segment.segment_id, segment.low, segment.high) for segment in epoch.replaced] == [(0, 0.0, 0.5)]
     assert epoch.replaced[0].length is not None
-    assert [one.segment_id for one in epoch.created] == [NEW_LOW, NEW_HIGH]
-    assert [one.segment_id for one in page.segments] == [NEW_LOW, NEW_HIGH, 1]
+    assert [segment.segment_id for segment in epoch.created] == [NEW_LOW, NEW_HIGH]
+    assert [segment.segment_id for segment in page.segments] == [NEW_LOW, NEW_HIGH, 1]
     assert page.next_before == 1
     first = await admin.epoch_history("s", "t", before=page.next_before)
-    assert ([one.epoch for one in first.epochs], first.next_before) == ([0], None)
-    assert [one.segment_id for one in first.epochs[0].created] == [0, 1]
+    assert ([listed.epoch for listed in first.epochs], first.next_before) == ([0], None)
+    assert [segment.segment_id for segment in first.epochs[0].created] == [0, 1]
     with pytest.raises(InvalidRequestError):
         await admin.epoch_history("s", "t", before=0)
 

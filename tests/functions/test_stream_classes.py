@@ -35,7 +35,7 @@ def test_a_stream_keeps_the_class_of_its_creation(call: Call, world: FunctionWor
     world.work()
     assert call("GET", STREAM).body["acknowledgedBy"] == "S3"
     segments = call("GET", f"{STREAM}/segments").body["segments"]
-    assert [one["segmentId"] for one in segments] == [NUMBER_BLOCK, NUMBER_BLOCK + 1]
+    assert [segment["segmentId"] for segment in segments] == [NUMBER_BLOCK, NUMBER_BLOCK + 1]
     for fields in ({}, {"acknowledgedBy": "S3"}):
         assert call("PUT", STREAM, body(**fields)).status == 202
         world.work()

@@ -58,7 +58,7 @@ def test_a_truncation(call: Call, world: FunctionWorld, scaled_stream: str):
     assert (beyond.status, beyond.code) == (400, "invalid_stream_cut")
     assert call("GET", f"{scaled_stream}/segments/0/successors").status == 410
     recorded = call("GET", f"{scaled_stream}/segments/0/successors", asRecorded="true").body
-    assert [one["segmentId"] for one in recorded["segments"]] == [NEW_LOW, NEW_HIGH]
+    assert [segment["segmentId"] for segment in recorded["segments"]] == [NEW_LOW, NEW_HIGH]
     assert call("GET", f"{scaled_stream}/segments", epoch="0").body["segments"][0]["segmentId"] == NEW_LOW
 
 
@@ -95,7 +95,7 @@ def test_scaling_events(call: Call, scaled_stream: str):
     found = call("GET", path).body
     (event,) = found["events"]
     assert (event["epoch"], event["sealedSegments"], event["splits"], event["merges"]) == (1, [0], 1, 0)
-    assert [one["segmentId"] for one in event["newSegments"]] == [NEW_LOW, NEW_HIGH]
+    assert [segment["segmentId"] for segment in event["newSegments"]] == [NEW_LOW, NEW_HIGH]
     assert found["next"] is None
     assert call("GET", path, **{"from": str(event["time"] + 1)}).body["events"] == []
     assert call("GET", path, **{"from": "5", "to": "4"}).status == 400
@@ -105,6 +105,6 @@ def test_scaling_events(call: Call, scaled_stream: str):
 
 def test_streams_by_prefix(call: Call, active_stream: str):
     path = active_stream.rpartition("/")[0]
-    assert [one["streamName"] for one in call("GET", path, prefix="t").body["streams"]] == ["t"]
+    assert [stream["streamName"] for stream in call("GET", path, prefix="t").body["streams"]] == ["t"]
     assert call("GET", path, prefix="u").body["streams"] == []
     assert call("GET", path, prefix="a/b").status == 400

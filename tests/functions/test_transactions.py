@@ -69,9 +69,9 @@ def test_an_abort(call: Call, world: FunctionWorld, begun: str):
 def test_open_ones_by_page(call: Call, transactions: str):
     made = sorted(call("POST", transactions, {"lease": 10_000}).body["transaction"] for _ in range(3))
     first = call("GET", transactions, limit="2").body
-    assert [one["transaction"] for one in first["transactions"]] == made[:2]
+    assert [transaction["transaction"] for transaction in first["transactions"]] == made[:2]
     rest = call("GET", transactions, continuationToken=first["continuationToken"]).body
-    assert [one["transaction"] for one in rest["transactions"]] == made[2:]
+    assert [transaction["transaction"] for transaction in rest["transactions"]] == made[2:]
     assert call("GET", transactions, continuationToken="t").code == "invalid_transaction_id"
 
 
@@ -91,7 +91,7 @@ def test_a_commit_set(call: Call, world: FunctionWorld, active_stream: str, tran
     assert call("POST", f"{active_stream}/commit-sets", asked).body == made.body | {"new": False}
     told = call("GET", f"{active_stream}/commit-sets/spark:7").body
     assert told == {"writer": "spark:7", "epoch": 3, "time": made.body["time"], "note": "at 7"}
-    assert {call("GET", f"{transactions}/{one}").body["state"] for one in members} == {"COMMITTED"}
+    assert {call("GET", f"{transactions}/{member}").body["state"] for member in members} == {"COMMITTED"}
     assert call("GET", f"{active_stream}/commit-sets/spark%3A7").code == "path_not_canonical"
 
 
@@ -103,13 +103,13 @@ def test_leases_are_renewed_together_each_for_itself(call: Call, active_stream: 
     renewed = call("POST", path, {"lease": 60_000, "transactions": asked})
     assert renewed.status == 200
     outcomes = renewed.body["leases"]
-    assert [one["transaction"] for one in outcomes] == [*made, "0" * 32]
-    assert [one["status"] for one in outcomes] == [200, 412, 200, 404]
-    alone = [call("PUT", f"{transactions}/{one}/lease", {"lease": 60_000}) for one in (*made, "0" * 32)]
-    assert [one["error"] for one in outcomes] == [one.body.get("error") for one in alone]
-    for one, later in zip(outcomes, alone, strict=True):
+    assert [outcome["transaction"] for outcome in outcomes] == [*made, "0" * 32]
+    assert [outcome["status"] for outcome in outcomes] == [200, 412, 200, 404]
+    alone = [call("PUT", f"{transactions}/{transaction}/lease", {"lease": 60_000}) for transaction in (*made, "0" * 32)]
+    assert [outcome["error"] for outcome in outcomes] == [response.body.get("error") for response in alone]
+    for outcome, later in zip(outcomes, alone, strict=True):
         end_ms = later.body.get("leaseEnd")
-        assert one["leaseEnd"] is None if end_ms is None else end_ms - 30_000 < one["leaseEnd"] <= end_ms
+        assert outcome["leaseEnd"] is None if end_ms is None else end_ms - 30_000 < outcome["leaseEnd"] <= end_ms
     refused = {
         "lease_too_small": {"lease": 1, "transactions": made},
         "invalid_transaction_id": {"lease": 10_000, "transactions": ["x"]},
@@ -125,12 +125,12 @@ def test_labels(call: Call, active_stream: str, transactions: str):
         for label in ("q/1", "q/2", "r/1")
     ]
     listed = call("GET", transactions, labelPrefix="q/").body["transactions"]
-    assert sorted(one["transaction"] for one in listed) == sorted(made[:2])
-    assert {one["label"] for one in listed} == {"q/1", "q/2"}
+    assert sorted(transaction["transaction"] for transaction in listed) == sorted(made[:2])
+    assert {transaction["label"] for transaction in listed} == {"q/1", "q/2"}
     aborted = call("POST", f"{active_stream}/transaction-aborts", {"labelPrefix": "q/"})
     assert (aborted.status, aborted.body) == (202, {"aborted": 2, "continuationToken": None})
     left = call("GET", transactions).body["transactions"]
-    assert [one["transaction"] for one in left if one["state"] == "OPEN"] == made[2:]
+    assert [transaction["transaction"] for transaction in left if transaction["state"] == "OPEN"] == made[2:]
     refused = call("POST", f"{active_stream}/transaction-aborts", {"labelPrefix": "a b"})
     assert (refused.status, refused.code) == (400, "invalid_label")
 
@@ -139,11 +139,11 @@ def test_segments_on_demand(call: Call, world: FunctionWorld, transactions: str)
     made = call("POST", transactions, {"lease": 10_000, "segments": "on-demand"}).body
     assert made["onDemand"]
     assert len(world.segment_stores.names()) == 2, "only those of the stream"
-    one = f"{transactions}/{made['transaction']}/segments"
-    assert call("POST", one, {"segments": [1]}).body["state"] == "OPEN"
+    segments = f"{transactions}/{made['transaction']}/segments"
+    assert call("POST", segments, {"segments": [1]}).body["state"] == "OPEN"
     assert made["segments"][1]["transactionSegment"] in world.segment_stores.names()
-    assert call("POST", one, {"segments": [9]}).code == "not_of_transaction"
-    assert call("POST", one, {"segments": []}).status == 400
+    assert call("POST", segments, {"segments": [9]}).code == "not_of_transaction"
+    assert call("POST", segments, {"segments": []}).status == 400
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_a_service_is_built_once_for_all_threads(monkeypatch: pytest.MonkeyPatch
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({id(one) for one in found}) == 1
+    assert len({id(service) for service in found}) == 1
     wiring.forget_services()
     assert wiring.scope_service() is not found[0]
     wiring.forget_services()

@@ -157,8 +157,8 @@ def test_a_run_that_does_not_see_a_noted_loss_is_found(monkeypatch: pytest.Monke
 def test_a_beginning_that_deletes_what_others_commit_is_found(monkeypatch: pytest.MonkeyPatch):
     state_before = TransactionRecords.state_before_completion
 
-    def open_or_none(records: TransactionRecords, scope: str, stream: str, one: int) -> TransactionState | None:
-        found = state_before(records, scope, stream, one)
+    def open_or_none(records: TransactionRecords, scope: str, stream: str, transaction: int) -> TransactionState | None:
+        found = state_before(records, scope, stream, transaction)
         return found if found is TransactionState.OPEN else None
 
     monkeypatch.setattr(TransactionRecords, "state_before_completion", open_or_none)
@@ -168,9 +168,9 @@ def test_a_beginning_that_deletes_what_others_commit_is_found(monkeypatch: pytes
 
 def test_aborts_that_begin_again_each_time_are_found(monkeypatch: pytest.MonkeyPatch):
     def abort_all(commits: Any, stored: StoredStream, run: CommitRun) -> None:
-        for one in run.incomplete:
-            commits._abort(stored, one, "bytes of it or of its commit set are lost")
-            names = commits._all_segments(stored.stream, run.reference_epoch, one)
+        for transaction in run.incomplete:
+            commits._abort(stored, transaction, "bytes of it or of its commit set are lost")
+            names = commits._all_segments(stored.stream, run.reference_epoch, transaction)
             commits._tools.segment_stores.delete_segments(names)
             require_time_for_piece("commits")
 
@@ -196,7 +196,7 @@ def test_a_merge_in_a_seal_taken_for_a_loss_is_found(monkeypatch: pytest.MonkeyP
 
     def ignore_runs(records: StreamRecords, stored: StoredStream, after: Stream, *writes: Any) -> StoredStream:
         no_run = Check(commit_run_key(after.scope, after.name), None)
-        return replace_stream(records, stored, after, *(one for one in writes if one != no_run))
+        return replace_stream(records, stored, after, *(write for write in writes if write != no_run))
 
     monkeypatch.setattr(StreamRecords, "replace", ignore_runs)
     with pytest.raises(WrongStateError, match="of a decided set is ABORTED"):
@@ -298,4 +298,4 @@ def test_only_one_process_runs_at_a_time():
 
     run_processes(partial(work, "first"), partial(work, "second"))
     assert {name for name, _ in order} == {"first", "second"}
-    assert [one for one in order if one[0] == "first"] == [("first", step) for step in range(50) for _ in range(2)]
+    assert [turn for turn in order if turn[0] == "first"] == [("first", step) for step in range(50) for _ in range(2)]

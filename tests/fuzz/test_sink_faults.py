@@ -49,9 +49,9 @@ class Happenings:
 def test_a_fault_happens_once_at_its_request() -> None:
     seen = Happenings()
     watch = seen.watching(Fault("store", "commit", 2))
-    assert [watch.watch(one) for one in (COMMIT, ANSWERED, COMMIT)] == [True] * 3
+    assert [watch.watch(request) for request in (COMMIT, ANSWERED, COMMIT)] == [True] * 3
     assert seen.names == []
-    assert [watch.watch(one) for one in (ANSWERED, COMMIT, ANSWERED)] == [True] * 3
+    assert [watch.watch(request) for request in (ANSWERED, COMMIT, ANSWERED)] == [True] * 3
     assert seen.names == ["store"]
     assert watch.left == []
 
@@ -62,7 +62,7 @@ def test_a_killed_driver_gets_no_answer() -> None:
     assert not watch.watch(COMMIT)
     assert watch.watch(ANSWERED), "the requests of tasks that outlive it are answered"
     assert seen.names == ["driver-before-commit"]
-    assert [one.name for one in watch.left] == ["store"]
+    assert [fault.name for fault in watch.left] == ["store"]
 
 
 def test_what_could_not_happen_is_tried_again() -> None:
@@ -90,15 +90,15 @@ def test_attempts_that_write_are_known_by_label(tmp_path: Path) -> None:
         body = json.dumps({"label": f"a-query/3/0/{attempt}/mark"}).encode()
         watch.watch(Request("POST", path, body, 1, forwarded=True))
     assert watch.attempts == {(3, 0, 7), (3, 0, 9)}
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["began-3-0-7", "began-3-0-9"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["began-3-0-7", "began-3-0-9"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_ten_seeds_have_every_kind_of_fault(version: str) -> None:
     plans = [make_plan(Engine(version, Path("python")), seed, 2) for seed in range(1, 11)]
     of_spark = () if version == WITHOUT_SPARK else (*OF_SPARK, *ON_CLUSTERS)
-    wanted = {one for one in ALL if one not in (*OBSERVED, *OF_SPARK, *ON_CLUSTERS)} | set(of_spark)
-    assert {one.name for plan in plans for run in plan.runs for one in run} == wanted
+    wanted = {fault for fault in ALL if fault not in (*OBSERVED, *OF_SPARK, *ON_CLUSTERS)} | set(of_spark)
+    assert {fault.name for plan in plans for run in plan.runs for fault in run} == wanted
     assert {plan.form for plan in plans} == set(Engine(version, Path("python")).forms)
     assert {plan.is_ordered for plan in plans} == {plan.on_cluster for plan in plans} == {False, True}
     assert all(len(plan.runs) == 3 for plan in plans)
@@ -111,7 +111,7 @@ def test_a_seed_has_one_plan() -> None:
 
 def test_only_the_named_faults_are_planned() -> None:
     plan = make_plan(Engine("4.1", Path("python")), 1, 3, ["store"])
-    assert [[one.name for one in run] for run in plan.runs] == [["store"]]
+    assert [[fault.name for fault in run] for run in plan.runs] == [["store"]]
     assert not plan.fails_tasks
 
 
@@ -129,7 +129,7 @@ def test_seeds_are_a_number_or_a_range() -> None:
 
 def test_the_command_line_imports_no_decoder() -> None:
     """The decoders are instrumented when they are imported, which is later."""
-    code = "import sys, fuzz.__main__; print([one for one in sys.modules if one.startswith('headrace')])"
+    code = "import sys, fuzz.__main__; print([name for name in sys.modules if name.startswith('headrace')])"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert told.stdout.strip() == "[]"
 

@@ -24,7 +24,7 @@ def handler_is_audited(text: str) -> bool:
     assigned = [
         ast.unparse(node.value)
         for node in ast.walk(syntax_tree(text))
-        if isinstance(node, ast.Assign) and [ast.unparse(one) for one in node.targets] == ["handler"]
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["handler"]
     ]
     functions = [node.name for node in ast.walk(syntax_tree(text)) if isinstance(node, ast.FunctionDef)]
     return assigned == ["lambda_handler(api)"] and "handler" not in functions

@@ -39,10 +39,14 @@ EXCEPTIONS: dict[str, tuple[set[str], str]] = {
 def _modules() -> list[str]:
     packages = ["headrace", "functions", "segmentstore_fargate", "glue_jobs", "infra"]
     listed = subprocess.run(
-        ["git", "ls-files", *(f"{one}/*.py" for one in packages)], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", *(f"{package}/*.py" for package in packages)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    found = [one for one in listed.stdout.splitlines() if (ROOT / one).exists()]
-    return [one for one in found if not one.startswith(("headrace/metadata/", "headrace/ports/"))]
+    found = [path for path in listed.stdout.splitlines() if (ROOT / path).exists()]
+    return [path for path in found if not path.startswith(("headrace/metadata/", "headrace/ports/"))]
 
 
 def _known_of_records(source: str) -> set[str]:

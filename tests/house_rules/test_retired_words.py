@@ -27,7 +27,7 @@ def test_a_folder_has_no_retired_word(folder: str):
     ],
 )
 def test_retired_word_is_found(text: str, word: str):
-    assert [one.word for one in scan(text)] == [word]
+    assert [hit.word for hit in scan(text)] == [word]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_place_and_standard_term_are_named():
 def test_document_may_quote_names_of_the_code():
     text = "See `workflows/bury_message.py` and [evictions](0013-leave-memory.md)."
     assert list(scan(text, "docs/internals/README.md")) == []
-    assert [one.word for one in scan(text, "headrace/x.py")] == ["leave memory", "bury"]
+    assert [hit.word for hit in scan(text, "headrace/x.py")] == ["leave memory", "bury"]
 
 
 def test_each_exception_is_needed_and_has_a_reason():

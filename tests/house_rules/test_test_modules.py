@@ -44,9 +44,9 @@ def untyped_worlds(text: str) -> list[str]:
     return [
         node.name
         for node in _functions(text)
-        for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-        if one.arg.endswith("world")
-        and (one.annotation is None or ast.unparse(one.annotation) in ("Any", "typing.Any"))
+        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        if argument.arg.endswith("world")
+        and (argument.annotation is None or ast.unparse(argument.annotation) in ("Any", "typing.Any"))
     ]
 
 

@@ -21,7 +21,7 @@ def checks_turned_off(source: str) -> list[str]:
             case ast.Attribute(attr=name) | ast.Name(id=name) if name in UNCHECKED:
                 found.append(f"line {node.lineno}: {name}")
             case ast.Assign(targets=targets) if any(
-                isinstance(one, ast.Attribute) and one.attr == "check_hostname" for one in targets
+                isinstance(target, ast.Attribute) and target.attr == "check_hostname" for target in targets
             ):
                 found.append(f"line {node.lineno}: check_hostname is assigned")
             case ast.keyword(arg="verify", value=ast.Constant(value=False)):
@@ -31,7 +31,7 @@ def checks_turned_off(source: str) -> list[str]:
 
 def _sources() -> list[str]:
     listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [one for one in listed.stdout.split() if not one.startswith("tests/") and (ROOT / one).exists()]
+    return [path for path in listed.stdout.split() if not path.startswith("tests/") and (ROOT / path).exists()]
 
 
 @pytest.mark.parametrize("path", _sources())

@@ -164,7 +164,7 @@ def emitted_of_logs(
 def _watched(alarm: dict[str, Any]) -> list[dict[str, Any]]:
     """The metrics of an alarm, whether it has one or computes with several."""
     if "Metrics" in alarm:
-        return [one["MetricStat"]["Metric"] for one in alarm["Metrics"] if "MetricStat" in one]
+        return [metric["MetricStat"]["Metric"] for metric in alarm["Metrics"] if "MetricStat" in metric]
     return [alarm]
 
 

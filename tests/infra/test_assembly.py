@@ -71,11 +71,13 @@ def _outputs(assembly: Assembly) -> list[dict[str, Any]]:
 
 def test_parameters_are_made_before_they_are_read(assembly: Assembly, smallest_assembly: Assembly):
     for each in (assembly, smallest_assembly):
-        makers = {one.properties["Name"]: one.stack for one in each.resources("AWS::SSM::Parameter")}
+        makers = {resource.properties["Name"]: resource.stack for resource in each.resources("AWS::SSM::Parameter")}
         assert makers
         assert NO_VPC_ID not in json.dumps(each.templates)
         for stack, template in each.templates.items():
-            read = {one["Default"] for one in template["Parameters"].values()} - {"/cdk-bootstrap/hnb659fds/version"}
+            read = {parameter["Default"] for parameter in template["Parameters"].values()} - {
+                "/cdk-bootstrap/hnb659fds/version"
+            }
             assert {makers[name] for name in read} <= _needed_by(each, stack), stack
 
 

@@ -146,8 +146,10 @@ async def _request_of(group: str | None, method: str) -> tuple[str, str]:
     recorder = _Recorder()
     admin: Any = AsyncAdmin(recorder)  # type: ignore[arg-type]
     bound = getattr(admin if group is None else getattr(admin, group), method)
-    required = [one for one in inspect.signature(bound).parameters.values() if one.default is one.empty]
-    arguments = {one.name: ARGUMENTS[one.name] for one in required}
+    required = [
+        parameter for parameter in inspect.signature(bound).parameters.values() if parameter.default is parameter.empty
+    ]
+    arguments = {parameter.name: ARGUMENTS[parameter.name] for parameter in required}
     with pytest.raises(_Called):
         await bound(**arguments)
     assert recorder.request_of is not None
@@ -162,7 +164,7 @@ async def _route_of(group: str | None, method: str) -> Route:
 
 def _allows(policy: str, route: Route) -> bool:
     """Whether the managed policy lets a call of the route pass."""
-    (routes,) = [one.routes for one in MANAGED_POLICIES if one.name == policy]
+    (routes,) = [managed.routes for managed in MANAGED_POLICIES if managed.name == policy]
     called = route.method + route.path.replace("{", "").replace("}", "")
     return allows([policy_document(patterns_of(routes), "arn")], f"arn/{called}")
 
@@ -184,7 +186,7 @@ async def test_writers_and_readers_may_call_what_our_client_calls(group: str | N
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("group", "method"), [one for one in CALLED if one not in OF_A_SCOPE])
+@pytest.mark.parametrize(("group", "method"), [called for called in CALLED if called not in OF_A_SCOPE])
 async def test_a_policy_for_names_allows_what_our_client_calls(group: str | None, method: str):
     """Also the streams with the watermarks and with the state of a group, whose names no user writes."""
     names = {"scope": "s", "stream": "t", "group": "g", "table": "t"}

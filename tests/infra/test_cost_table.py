@@ -49,7 +49,7 @@ def test_the_bill_counts_alarms_and_metrics(default_assembly: Assembly):
 
 def _metrics(alarm: dict[str, Any]) -> list[dict[str, Any]]:
     if "Metrics" in alarm:
-        return [one["MetricStat"]["Metric"] for one in alarm["Metrics"] if "MetricStat" in one]
+        return [metric["MetricStat"]["Metric"] for metric in alarm["Metrics"] if "MetricStat" in metric]
     return [alarm]
 
 

@@ -31,9 +31,11 @@ def test_without_the_choice_nothing_is_reached_from_outside(assembly: Assembly, 
     for each in (assembly, smallest_assembly):
         assert STACK not in each.templates
         functions = [
-            one.properties for one in each.resources("AWS::Lambda::Function") if "Environment" in one.properties
+            resource.properties
+            for resource in each.resources("AWS::Lambda::Function")
+            if "Environment" in resource.properties
         ]
-        assert not any("HEADRACE_EXTERNAL_DOMAIN" in one["Environment"]["Variables"] for one in functions)
+        assert not any("HEADRACE_EXTERNAL_DOMAIN" in function["Environment"]["Variables"] for function in functions)
 
 
 def test_the_load_balancer_passes_tcp_through(external_assembly: Assembly):

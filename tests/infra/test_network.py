@@ -95,7 +95,7 @@ def test_the_network_keeps_what_older_tasks_need(
     readers = {
         stack
         for stack, template in assembly.templates.items()
-        if gone & {one.get("Default") for one in template["Parameters"].values()}
+        if gone & {parameter.get("Default") for parameter in template["Parameters"].values()}
     }
     assert readers == {"HeadraceSpark"}, "which is destroyed before"
 

@@ -158,7 +158,7 @@ def test_alarms_watch_resources_that_are_deployed(assembly: Assembly, alarms, as
 def _metrics(alarm) -> list[dict[str, Any]]:
     """The metrics of an alarm, whether it has one or computes with several."""
     if "Metrics" in alarm.properties:
-        return [one["MetricStat"]["Metric"] for one in alarm.properties["Metrics"] if "MetricStat" in one]
+        return [metric["MetricStat"]["Metric"] for metric in alarm.properties["Metrics"] if "MetricStat" in metric]
     return [alarm.properties]
 
 
@@ -251,12 +251,15 @@ def _publishes_to(resource: Resource, topic: dict[str, str]) -> bool:
 def test_one_dead_letter_is_enough(alarms, declared, as_text: Callable[[object], str]):
     properties = alarms[f"{declared.name.removesuffix('.fifo')}-dead-letters"].properties
     assert (properties["ComparisonOperator"], properties["Threshold"]) == ("GreaterThanThreshold", 0)
-    assert [one["Expression"] for one in properties["Metrics"] if "Expression" in one] == [
+    assert [metric["Expression"] for metric in properties["Metrics"] if "Expression" in metric] == [
         "FILL(waiting, 0) + FILL(received, 0)"
     ]
-    metrics = [one["MetricStat"]["Metric"] for one in properties["Metrics"] if "MetricStat" in one]
-    assert {one["MetricName"] for one in metrics} == {"ApproximateNumberOfMessagesVisible", "NumberOfMessagesReceived"}
-    for (dimension,) in (one["Dimensions"] for one in metrics):
+    metrics = [metric["MetricStat"]["Metric"] for metric in properties["Metrics"] if "MetricStat" in metric]
+    assert {metric["MetricName"] for metric in metrics} == {
+        "ApproximateNumberOfMessagesVisible",
+        "NumberOfMessagesReceived",
+    }
+    for (dimension,) in (metric["Dimensions"] for metric in metrics):
         assert as_text(dimension["Value"]) == declared.dead_letter_name
 
 

@@ -117,7 +117,7 @@ def test_no_store_changes_before_the_step_is_checked(deployed: str, tls: str, re
 def test_a_function_that_cannot_start_is_noticed_soon(assembly: Assembly, services):
     """CloudFormation waits for the time-out of a resource that does not report, and again when it rolls back."""
     gates = assembly.resources("Custom::HeadraceReplicationGate", STACK)
-    first = [each for each in gates if set(each.attributes["DependsOn"]) & {one.logical_id for one in services}]
+    first = [each for each in gates if set(each.attributes["DependsOn"]) & {service.logical_id for service in services}]
     assert len(first) == len(services) - 1
     assert all(int(each.properties["ServiceTimeout"]) <= 180 for each in first)
     for each in gates:

@@ -127,7 +127,11 @@ def test_every_other_job_can_be_deployed(with_all_jobs: Assembly, assembly: Asse
         assert "--checkpoint" not in job["DefaultArguments"]
         assert as_text(job["DefaultArguments"]["--controller"]) == CONTROLLER_URL
         assert job["Timeout"] <= 8 * 60
-    (rule,) = [one for one in with_all_jobs.resources("AWS::Events::Rule") if "jobName" in as_text(one.properties)]
+    (rule,) = [
+        resource
+        for resource in with_all_jobs.resources("AWS::Events::Rule")
+        if "jobName" in as_text(resource.properties)
+    ]
     assert set(rule.properties["EventPattern"]["detail"]["jobName"]) == set(jobs)
 
 
@@ -140,7 +144,11 @@ def test_only_the_job_with_iceberg_uses_the_catalog(
     settings = as_text(arguments["--conf"]).split(" --conf ")
     catalog = "spark.sql.catalog.glue_catalog"
     assert f"{catalog}.catalog-impl=org.apache.iceberg.aws.glue.GlueCatalog" in settings
-    assert [one for one in settings if one.startswith(f"{catalog}.warehouse=s3://") and one.endswith("/iceberg")]
+    assert [
+        setting
+        for setting in settings
+        if setting.startswith(f"{catalog}.warehouse=s3://") and setting.endswith("/iceberg")
+    ]
     others = [job for name, job in jobs.items() if name != "headrace-stream-to-iceberg"]
     assert not [job for job in others if {"--conf", "--datalake-formats"} & set(job.properties["DefaultArguments"])]
 

@@ -70,7 +70,9 @@ def poller(sqs: SQSClient, queue: Queue, urls: tuple[str, str], function: Functi
 
 def wait_for_threads(poller: QueuePoller) -> None:
     """`join` waits only for batches."""
-    for thread in [one for one in threading.enumerate() if one.name.startswith(f"poller-{poller.queue.name}-")]:
+    for thread in [
+        thread for thread in threading.enumerate() if thread.name.startswith(f"poller-{poller.queue.name}-")
+    ]:
         thread.join(30)
         assert not thread.is_alive()
 
@@ -163,7 +165,7 @@ def test_failing_message_is_dead_lettered_and_group_continues(
     assert poller.poll_once(wait_s=5) == 1
     assert function.batches == [["a1"]] * MAX_RECEIVE + [["a2"]]
     dead = sqs.receive_message(QueueUrl=urls[1], WaitTimeSeconds=5)["Messages"]
-    assert [one["Body"] for one in dead] == ["a1"]
+    assert [message["Body"] for message in dead] == ["a1"]
 
 
 def test_threads_work_until_they_are_stopped(

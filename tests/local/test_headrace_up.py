@@ -218,9 +218,11 @@ def _every_declared_route_is_served(up: Up) -> None:
 def _changes_were_noted(up: Up) -> None:
     (file,) = [line.split()[1] for line in up.lines if line.startswith("audit ")]
     lines = [json.loads(line) for line in Path(file).read_text().splitlines()]
-    created = [one for one in lines if one["action"] == "stream.create" and one["outcome"] == "done"]
-    assert [(one["resource"], one["principal"], one["sourceIp"]) for one in created] == [("s/t", "local", "127.0.0.1")]
-    assert "path_not_canonical" in {one.get("code") for one in lines}
+    created = [line for line in lines if line["action"] == "stream.create" and line["outcome"] == "done"]
+    assert [(line["resource"], line["principal"], line["sourceIp"]) for line in created] == [
+        ("s/t", "local", "127.0.0.1")
+    ]
+    assert "path_not_canonical" in {line.get("code") for line in lines}
     assert Path(file).parent.parent == Path(up.state["dataDir"])
 
 

@@ -259,10 +259,10 @@ def receive(sqs: SQSClient, queue: str, limit: int = 10, wait_s: int = 0, **more
 def test_a_group_is_in_order_again_after_its_time_is_over(sqs: SQSClient, fifo: str):
     for text in ("A1", "A2", "A3"):
         send(sqs, fifo, "A", text)
-    assert [one["Body"] for one in receive(sqs, fifo, limit=2)] == ["A1", "A2"]
+    assert [message["Body"] for message in receive(sqs, fifo, limit=2)] == ["A1", "A2"]
     assert receive(sqs, fifo) == []  # the group is in work
     again = receive(sqs, fifo, wait_s=10)  # returns as soon as the two are visible again
-    assert [one["Body"] for one in again] == ["A1", "A2", "A3"]
+    assert [message["Body"] for message in again] == ["A1", "A2", "A3"]
 
 
 def test_two_receivers_never_hold_one_group(aws_endpoint: str, sqs: SQSClient, fifo: str):
@@ -275,7 +275,7 @@ def test_two_receivers_never_hold_one_group(aws_endpoint: str, sqs: SQSClient, f
     def work(_client: int) -> None:
         own = aws_client("sqs", aws_endpoint)
         while found := receive(own, fifo, limit=1, VisibilityTimeout=600):
-            held.extend(one["Body"] for one in found)
+            held.extend(message["Body"] for message in found)
 
     at_once(work)
     assert sorted(held) == sorted(f"{group}-first" for group in range(groups))
@@ -318,7 +318,7 @@ def test_giving_a_message_back_makes_it_the_first_again(sqs: SQSClient, fifo: st
     send(sqs, fifo, "A", "A2")
     handle = receive(sqs, fifo, limit=1, VisibilityTimeout=600)[0]["ReceiptHandle"]
     sqs.change_message_visibility(QueueUrl=fifo, ReceiptHandle=handle, VisibilityTimeout=0)
-    assert [one["Body"] for one in receive(sqs, fifo, wait_s=5)] == ["A1", "A2"]
+    assert [message["Body"] for message in receive(sqs, fifo, wait_s=5)] == ["A1", "A2"]
 
 
 def test_a_send_wakes_who_waits_at_an_empty_queue(sqs: SQSClient, unique: str):
@@ -329,7 +329,7 @@ def test_a_send_wakes_who_waits_at_an_empty_queue(sqs: SQSClient, unique: str):
         waiting = threads.submit(receive, sqs, queue, wait_s=LONGEST_POLL_S)
         time.sleep(1)
         sqs.send_message(QueueUrl=queue, MessageBody="a")
-        assert [one["Body"] for one in waiting.result()] == ["a"]
+        assert [message["Body"] for message in waiting.result()] == ["a"]
         assert time.monotonic() - started_s < LONGEST_POLL_S / 2
 
 
@@ -351,7 +351,7 @@ def test_a_delete_lets_the_group_go_on_at_once(sqs: SQSClient, fifo: str):
         assert not waiting.done()
         started_s = time.monotonic()
         sqs.delete_message(QueueUrl=fifo, ReceiptHandle=handle)
-        assert [one["Body"] for one in waiting.result()] == ["A2"]
+        assert [message["Body"] for message in waiting.result()] == ["A2"]
         assert time.monotonic() - started_s < LONGEST_POLL_S / 2
 
 

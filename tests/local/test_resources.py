@@ -83,7 +83,7 @@ def test_functions_can_be_loaded_and_references_are_declared():
     assert set(host._handlers) == declared
     assert all(callable(handler) for handler in host._handlers.values())
     for named in (topology.ROUTES, topology.QUEUES, topology.SCHEDULES):
-        assert {one.function for one in named} <= declared
+        assert {declaration.function for declaration in named} <= declared
 
 
 def test_the_environment_names_what_was_created(resources: Resources):

@@ -43,6 +43,6 @@ def test_weight_is_the_sum_and_within_the_bound(puts: list[tuple[int, int]]):
     cache: BoundedCache[int, tuple[int, int]] = BoundedCache(12, lambda value: value[1])
     for key, weight in puts:
         cache.put(key, (key, weight))
-        kept = [value for value in (cache.get(one) for one in range(6)) if value is not None]
+        kept = [value for value in (cache.get(number) for number in range(6)) if value is not None]
         assert cache.weight == sum(weight for _, weight in kept) <= 12
         assert all(key == value[0] for key, value in ((value[0], value) for value in kept))

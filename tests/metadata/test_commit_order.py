@@ -73,9 +73,9 @@ def test_an_entry_keeps_its_key_when_a_part_is_committed():
 
 def test_marks_sort_by_number_then_by_group_then_by_place():
     orders = [CommitOrder(7, 1), CommitOrder(7, 1, 10), CommitOrder(7, 2), CommitOrder(10, 1)]
-    sorts = [order_sort(one) for one in orders]
+    sorts = [order_sort(order) for order in orders]
     assert sorts == sorted(sorts)
-    assert all(ORDER_FIRST < one < ORDER_LAST for one in sorts)
-    assert [order_number(one) for one in sorts] == [7, 7, 7, 10]
+    assert all(ORDER_FIRST < sort < ORDER_LAST for sort in sorts)
+    assert [order_number(sort) for sort in sorts] == [7, 7, 7, 10]
     with pytest.raises(CorruptError):
         order_number("order/x")

@@ -47,14 +47,14 @@ def test_a_run_tells_what_is_left_of_its_commit_sets():
     begun = WaitingMark(2, 9, CommitOrder(5, 1), "b2", passed=100, version=1)
     rest = WaitingMark(ID, 9, CommitOrder(5, 1), "b2", passed=200, version=2)
     run = CommitRun((ID, 1), 3, 5, True, 99, sets=(RunSet(whole, None), RunSet(begun, rest)))
-    one, two = ("0" * 31 + digit for digit in "12")
+    first, second = ("0" * 31 + digit for digit in "12")
     fields = [
-        {"set": "a1", "first": one, "marked": 8, "order": [4, one, 0], "rest": None},
+        {"set": "a1", "first": first, "marked": 8, "order": [4, first, 0], "rest": None},
         {
             "set": "b2",
-            "first": two,
+            "first": second,
             "marked": 9,
-            "order": [5, one, 0],
+            "order": [5, first, 0],
             "rest": [200, TEXT],
             "passed": 100,
             "version": 1,

@@ -105,7 +105,7 @@ def test_sizes_are_found_in_every_shard(store: MemoryMetadataStore, history: His
     stream, _ = _incarnation(0)
     sealed = {number: SealedSegment(number, 1) for number in range(0, 80_000, 200)}
     for shard in range(200):
-        part = {number: one for number, one in sealed.items() if number // 400 == shard}
+        part = {number: end for number, end in sealed.items() if number // 400 == shard}
         store.write(Create(sealed_segments_key("s", "t", (shard, 0)), sealed_segments_body(part)))
     assert history.sealed_segments(stream, list(sealed)) == sealed
 

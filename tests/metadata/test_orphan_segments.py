@@ -50,7 +50,7 @@ def test_notes_sort_by_the_time_when_they_are_checked():
 
 def test_the_segments_of_two_large_epochs_fit():
     large = Creation(
-        "s", "t", 0, tuple(segment_id(epoch, one) for epoch in (7, 8) for one in range(SEGMENTS_PER_STREAM_MAX))
+        "s", "t", 0, tuple(segment_id(epoch, number) for epoch in (7, 8) for number in range(SEGMENTS_PER_STREAM_MAX))
     )
     assert decode_creation(creation_body(large)) == large
 

@@ -10,7 +10,7 @@ from headrace.ports.metadata_store import Delete, Key, Write
 
 
 def _groups(*sizes: int) -> list[list[Write]]:
-    return [[Delete(Key(str(group), str(one)), None) for one in range(size)] for group, size in enumerate(sizes)]
+    return [[Delete(Key(str(group), str(number)), None) for number in range(size)] for group, size in enumerate(sizes)]
 
 
 def _sizes(pieces: list[list[Write]]) -> list[int]:

@@ -31,7 +31,9 @@ def test_the_largest_records_can_be_stored():
     tags = tuple(f"{index:03d}" + "\u00e4" * 253 for index in range(128))
     configuration = StreamConfiguration(ScalingPolicy.fixed(1000), tags=tags)
     stream = new_stream("s" * 255, "t" * 250, configuration, 2047 * NUMBER_BLOCK - 5_000, 10**13)
-    epoch = scaled_epoch(stream.epoch, [one.segment_id for one in stream.epoch.segments], equal_ranges(999), 10**13)
+    epoch = scaled_epoch(
+        stream.epoch, [segment.segment_id for segment in stream.epoch.segments], equal_ranges(999), 10**13
+    )
     full = Stream(**{**{name: getattr(stream, name) for name in Stream.__slots__}, "epoch": epoch})
     assert len(json.dumps(stream_body(full))) < 390 * 1024
     newest = 2**31 - EPOCHS_PER_SHARD
@@ -43,7 +45,7 @@ def test_the_largest_records_can_be_stored():
     assert len(json.dumps(sealed_segments_body(shard), separators=(",", ":"))) < 390 * 1024
     update = configuration_update_body(ConfigurationUpdate(configuration, configuration, 9))
     assert len(json.dumps(update)) < 390 * 1024
-    cut = StreamCut("s" * 255, "t" * 250, tuple((one.segment_id, 2**62) for one in stream.epoch.segments))
+    cut = StreamCut("s" * 255, "t" * 250, tuple((segment.segment_id, 2**62) for segment in stream.epoch.segments))
     head = PlacedCut(cut, stream.epoch.segments)
     running = RunningTruncation(head, 2**31, Truncation(head, 2**31, 2**62), 2**31, 2**62)
     assert len(json.dumps(running_truncation_body(running))) < 390 * 1024

@@ -39,6 +39,6 @@ def test_each_incarnation_has_its_own_key():
 
 @given(st.lists(st.integers(0, 2**60), min_size=2, max_size=2))
 def test_what_is_due_earlier_comes_first(times: list[int]):
-    one, other = (retention_due_sort(DueStream(at, "s", "t", 0)) for at in times)
-    assert (one < other) == (times[0] < times[1])
-    assert (one < retention_due_last(times[1])) == (times[0] < times[1])
+    first, second = (retention_due_sort(DueStream(at, "s", "t", 0)) for at in times)
+    assert (first < second) == (times[0] < times[1])
+    assert (first < retention_due_last(times[1])) == (times[0] < times[1])

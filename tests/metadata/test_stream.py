@@ -289,12 +289,16 @@ def test_a_duplicate_epoch_names_what_it_repeats():
 @given(count=st.integers(1, 300), parts=st.integers(1, 9), time_ms=st.integers(0, 2**45))
 def test_epochs_come_back_with_their_exact_bounds(count: int, parts: int, time_ms: int):
     first = Epoch.first(count, 0, time_ms)
-    one = first.segments[count // 2]
-    width = one.key_range.high - one.key_range.low
+    segment = first.segments[count // 2]
+    width = segment.key_range.high - segment.key_range.low
     bounds = sorted(
-        {one.key_range.low, one.key_range.high, *(one.key_range.low + width * i / parts for i in range(parts))}
+        {
+            segment.key_range.low,
+            segment.key_range.high,
+            *(segment.key_range.low + width * i / parts for i in range(parts)),
+        }
     )
     new = [KeyRange(low, high) for low, high in itertools.pairwise(bounds)]
-    epoch = scaled_epoch(first, [one.segment_id], new, time_ms)
+    epoch = scaled_epoch(first, [segment.segment_id], new, time_ms)
     text = json.dumps(epoch_body(epoch))
     assert decode_epoch(json.loads(text)) == epoch

@@ -84,9 +84,9 @@ def test_keys():
 
 
 @given(st.integers(0, 2**128 - 1))
-def test_open_and_done_sort_between_their_bounds(one: int):
-    assert OPEN_FIRST < open_sort(one) < OPEN_LAST
-    assert DONE_FIRST < done_sort(one) < DONE_LAST
+def test_open_and_done_sort_between_their_bounds(transaction_id: int):
+    assert OPEN_FIRST < open_sort(transaction_id) < OPEN_LAST
+    assert DONE_FIRST < done_sort(transaction_id) < DONE_LAST
 
 
 TRANSACTION_DUE_GOLDEN = {

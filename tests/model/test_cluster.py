@@ -74,7 +74,7 @@ def clusters(draw: st.DrawFn) -> list[StoreLease]:
 
 def bounds(stores: list[StoreLease], count: int, part: list[StoreLease]) -> tuple[int, int]:
     """A share rounded down and up."""
-    total, capacity = sum(one.capacity for one in stores), sum(one.capacity for one in part)
+    total, capacity = sum(lease.capacity for lease in stores), sum(lease.capacity for lease in part)
     return count * capacity // total, -(-count * capacity // total)
 
 
@@ -82,8 +82,8 @@ def bounds(stores: list[StoreLease], count: int, part: list[StoreLease]) -> tupl
 def test_containers_are_shared_evenly_over_stores_and_zones(stores, count):
     made = assign(ContainerMap(), stores, {}, count, NOW_MS)
     assert sorted(made.stores) == list(range(count))
-    for part in [[one] for one in stores] + [[one for one in stores if one.zone == zone] for zone in "abc"]:
-        names = {one.store_id for one in part}
+    for part in [[lease] for lease in stores] + [[lease for lease in stores if lease.zone == zone] for zone in "abc"]:
+        names = {lease.store_id for lease in part}
         least, most = bounds(stores, count, part)
         assert least <= sum(owner in names for owner in made.stores.values()) <= most
 
@@ -96,10 +96,10 @@ def test_nothing_moves_when_nothing_changes(stores, count):
 
 @given(clusters(), st.integers(1, 40), st.data())
 def test_a_leaving_or_joining_store_moves_only_its_share(stores, count, data):
-    equal = [replace(one, capacity=100, zone="a") for one in stores] + [store("extra", "a")]
+    equal = [replace(lease, capacity=100, zone="a") for lease in stores] + [store("extra", "a")]
     made = assign(ContainerMap(), equal, {}, count, NOW_MS)
     gone = data.draw(st.sampled_from(equal))
-    rest = [one for one in equal if one is not gone]
+    rest = [lease for lease in equal if lease is not gone]
     after = assign(made, rest, {}, count, NOW_MS)
     moved = {each for each in made.stores if made.stores[each] != after.stores[each]}
     assert moved == set(made.containers_of(gone.store_id))
@@ -121,13 +121,13 @@ def test_moves_are_the_fewest_that_any_even_map_allows(before, after, count):
 def _kept(stores: list[StoreLease], held: Counter[str], count: int) -> set[int]:
     """How many containers can stay, over all roundings that respect stores and zones."""
     kept_of: set[tuple[int, int]] = {(0, 0)}  # containers given, and of them kept
-    for zone in sorted({one.zone for one in stores}):
-        members = [one for one in stores if one.zone == zone]
+    for zone in sorted({lease.zone for lease in stores}):
+        members = [lease for lease in stores if lease.zone == zone]
         least, most = bounds(stores, count, members)
         inside: set[tuple[int, int]] = {(0, 0)}
-        for one in members:
-            low, high = bounds(stores, count, [one])
-            inside = {(n + part, k + min(part, held[one.store_id])) for n, k in inside for part in {low, high}}
+        for member in members:
+            low, high = bounds(stores, count, [member])
+            inside = {(n + part, k + min(part, held[member.store_id])) for n, k in inside for part in {low, high}}
         kept_of = {(n + m, k + j) for n, k in kept_of for m, j in inside if least <= m <= most}
     return {k for n, k in kept_of if n == count}
 
@@ -315,13 +315,13 @@ def test_a_store_is_forgotten_when_nothing_depends_on_it():
 
 
 def test_a_store_that_serves_nothing_gives_way_across_restarts():
-    one = store("a")
-    assert one.unserved_since_ms == NOW_MS
-    served = noted_serving(one, True, NOW_MS + 5)
+    registered_store = store("a")
+    assert registered_store.unserved_since_ms == NOW_MS
+    served = noted_serving(registered_store, True, NOW_MS + 5)
     assert served.unserved_since_ms is None
     failing = noted_serving(served, False, NOW_MS + 10)
     assert noted_serving(failing, False, NOW_MS + 20).unserved_since_ms == NOW_MS + 10
-    again = registered(one, failing, NOW_MS + UNSERVED_MAX_MS)
+    again = registered(registered_store, failing, NOW_MS + UNSERVED_MAX_MS)
     assert again.unserved_since_ms == NOW_MS + 10, "a restart does not count from the beginning"
     end_ms = NOW_MS + 10 + UNSERVED_MAX_MS
     assert giving_way_ms(again, end_ms) == 0
@@ -331,7 +331,7 @@ def test_a_store_that_serves_nothing_gives_way_across_restarts():
     assert giving_way_ms(ran_out, end_ms + 1) == wait_ms - 1
     assert giving_way_ms(lost(ran_out, end_ms + 5), end_ms + 5) == GRACE_MS + GIVING_WAY_MS
     assert giving_way_ms(ran_out, end_ms + wait_ms) == 0
-    assert registered(one, ran_out, end_ms + wait_ms).unserved_since_ms == end_ms + wait_ms
+    assert registered(registered_store, ran_out, end_ms + wait_ms).unserved_since_ms == end_ms + wait_ms
 
 
 def test_the_disk_of_a_stopped_task_is_gone():
@@ -358,10 +358,10 @@ RANGES = st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda pair: Protoc
 
 
 @given(RANGES, RANGES)
-def test_shared_versions_are_those_that_both_speak(one: ProtocolVersions, other: ProtocolVersions):
-    common = set(range(one.low, one.high + 1)) & set(range(other.low, other.high + 1))
-    shared = one.shared(other)
-    assert shared == other.shared(one)
+def test_shared_versions_are_those_that_both_speak(first: ProtocolVersions, second: ProtocolVersions):
+    common = set(range(first.low, first.high + 1)) & set(range(second.low, second.high + 1))
+    shared = first.shared(second)
+    assert shared == second.shared(first)
     assert common == (set() if shared is None else set(range(shared.low, shared.high + 1)))
 
 

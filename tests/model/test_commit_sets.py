@@ -83,7 +83,7 @@ def test_members_keep_their_order_within_an_epoch():
     assert list(member_chunks(found)) == [("t", (2,)), ("u", (3, 1))]
     assert check_set_members({"u": [late, 3, later, 1]}) == {"u": (3, 1, late, later)}
     many = check_set_members({"t": range(SET_TRANSACTIONS_MAX)})
-    assert [one for _, chunk in member_chunks(many) for one in chunk] == list(many["t"])
+    assert [transaction for _, chunk in member_chunks(many) for transaction in chunk] == list(many["t"])
 
 
 @pytest.mark.parametrize("writer", ["", "a b", "a/b", "ä", "w" * 251, "w\n", ".", ".."])
@@ -102,7 +102,7 @@ def test_what_is_no_epoch(epoch: int):
 
 def test_the_bounds_are_allowed():
     assert check_set_writer("spark:0f-9.A_z" + "w" * 236)
-    assert [check_set_epoch(one) for one in (0, EPOCH_MAX)] == [0, EPOCH_MAX]
+    assert [check_set_epoch(epoch) for epoch in (0, EPOCH_MAX)] == [0, EPOCH_MAX]
     assert check_set_members({"t": [5]}) == {"t": (5,)}
     assert len(check_set_members({f"t{number}": [number] for number in range(SET_STREAMS_MAX)})) == SET_STREAMS_MAX
 
@@ -215,25 +215,31 @@ def orders(draw: st.DrawFn) -> tuple[list[WaitingMark], dict[str, CommitPart]]:
 
 def _after(marks: list[WaitingMark], run: PlannedRun) -> list[WaitingMark]:
     """The order after a run, as its last write leaves it."""
-    rests = {one.mark: one.rest for one in run.sets}
+    rests = {run_set.mark: run_set.rest for run_set in run.sets}
     gone = set(run.transactions)
-    left = [rests.get(one, one) if one.commit_set else (None if one.transaction_id in gone else one) for one in marks]
-    return [one for one in left if one is not None]
+    left = [
+        rests.get(mark, mark) if mark.commit_set else (None if mark.transaction_id in gone else mark) for mark in marks
+    ]
+    return [mark for mark in left if mark is not None]
 
 
 @given(orders())
 def test_runs_take_all_in_order_and_within_their_limits(case: tuple[list[WaitingMark], dict[str, CommitPart]]):
     marks, parts = case
     wanted = [
-        one for mark in marks for one in (parts[mark.commit_set].members if mark.commit_set else (mark.transaction_id,))
+        member
+        for mark in marks
+        for member in (parts[mark.commit_set].members if mark.commit_set else (mark.transaction_id,))
     ]
     taken: list[int] = []
     while marks:
         run = plan_run(marks[:TRANSACTIONS_PER_RUN_MAX], parts)
         assert 1 <= len(run.transactions) <= TRANSACTIONS_PER_RUN_MAX
         assert len(run.sets) <= SETS_PER_RUN_MAX
-        assert len({reference_epoch_of(one) for one in run.transactions}) == 1
-        assert [one.rest for one in run.sets[:-1]] == [None] * len(run.sets[:-1]), "only the last may be unfinished"
+        assert len({reference_epoch_of(transaction) for transaction in run.transactions}) == 1
+        assert [run_set.rest for run_set in run.sets[:-1]] == [None] * len(run.sets[:-1]), (
+            "only the last may be unfinished"
+        )
         taken += run.transactions
         marks = _after(marks, run)
         for mark in marks:
@@ -289,7 +295,7 @@ def test_a_run_takes_as_much_as_it_may(by_itself: int):
     """The next entry of the order is not left for another run while there is room."""
     ids = [transaction_id_of(0, number) for number in range(TRANSACTIONS_PER_RUN_MAX + 5)]
     order = CommitOrder(1, ids[0])
-    singles = [WaitingMark(one, 5, CommitOrder(0, one)) for one in ids[:by_itself]]
+    singles = [WaitingMark(identifier, 5, CommitOrder(0, identifier)) for identifier in ids[:by_itself]]
     members = tuple(ids[by_itself:])
     run = plan_run([*singles, WaitingMark(members[0], 5, order, "a")], {"a": CommitPart("a", "h", "w", members, order)})
     assert run.transactions == tuple(ids[:TRANSACTIONS_PER_RUN_MAX])
@@ -301,12 +307,12 @@ def test_a_run_takes_as_much_as_it_may(by_itself: int):
 
 def test_a_run_takes_as_many_sets_as_it_may():
     orders = [CommitOrder(number, transaction_id_of(0, number)) for number in range(SETS_PER_RUN_MAX + 1)]
-    parts = {str(one.number): CommitPart(str(one.number), "h", "w", (one.group or 0,), one) for one in orders}
-    marks = [WaitingMark(one.group or 0, 5, one, str(one.number)) for one in orders]
+    parts = {str(order.number): CommitPart(str(order.number), "h", "w", (order.group or 0,), order) for order in orders}
+    marks = [WaitingMark(order.group or 0, 5, order, str(order.number)) for order in orders]
     alone = transaction_id_of(0, 100)
     run = plan_run([*marks, WaitingMark(alone, 5, CommitOrder(100, alone))], parts)
-    assert [one.set_id for one in run.sets] == [str(number) for number in range(SETS_PER_RUN_MAX)]
-    assert run.transactions == tuple(one.group for one in orders[:-1]), "nothing behind a set that is left"
+    assert [run_set.set_id for run_set in run.sets] == [str(number) for number in range(SETS_PER_RUN_MAX)]
+    assert run.transactions == tuple(order.group for order in orders[:-1]), "nothing behind a set that is left"
 
 
 def test_set_of_another_epoch_is_left_for_the_next_run():

@@ -201,9 +201,9 @@ def test_log_without_a_surviving_member_is_lost(members: tuple[ReplicaId, ...]):
 
 
 def test_one_copy_that_is_lost_ends_the_log():
-    one = replace(LOG, copies=1, members=(A,))
-    assert not one.has_accepted_loss
-    assert without_lost_members(one, {A}).state is LogState.LOST
+    log = replace(LOG, copies=1, members=(A,))
+    assert not log.has_accepted_loss
+    assert without_lost_members(log, {A}).state is LogState.LOST
 
 
 @pytest.mark.parametrize(

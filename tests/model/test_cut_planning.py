@@ -32,8 +32,10 @@ class StreamModel:
     located: list[list[tuple[int, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.segments = {one.segment_id: one for epoch in self.epochs_by_number for one in epoch.segments}
-        self.replaced_in = {one.segment_id: epoch.number for epoch in self.epochs_by_number for one in epoch.replaced}
+        self.segments = {segment.segment_id: segment for epoch in self.epochs_by_number for segment in epoch.segments}
+        self.replaced_in = {
+            segment.segment_id: epoch.number for epoch in self.epochs_by_number for segment in epoch.replaced
+        }
         self.end = self.end or self.tail()
 
     def length(self, identifier: int) -> int:
@@ -43,14 +45,14 @@ class StreamModel:
         return very_beginning("s", "t", self.epochs_by_number[0]).offsets
 
     def tail(self) -> dict[int, int]:
-        return {one.segment_id: self.length(one.segment_id) for one in self.epochs_by_number[-1].segments}
+        return {segment.segment_id: self.length(segment.segment_id) for segment in self.epochs_by_number[-1].segments}
 
     def ends(self, segments: Sequence[StreamSegment]) -> Mapping[int, SegmentEnd]:
         return {
-            one.segment_id: SegmentEnd(self.end[one.segment_id], None)
-            if one.segment_id in self.end
-            else SegmentEnd(self.length(one.segment_id), self.replaced_in[one.segment_id])
-            for one in segments
+            segment.segment_id: SegmentEnd(self.end[segment.segment_id], None)
+            if segment.segment_id in self.end
+            else SegmentEnd(self.length(segment.segment_id), self.replaced_in[segment.segment_id])
+            for segment in segments
         }
 
     def epochs(self, numbers: Sequence[int]) -> Mapping[int, Epoch]:
@@ -61,15 +63,23 @@ class StreamModel:
         return [-(-target // EVENT_BYTES) * EVENT_BYTES for _, target in targets]
 
     def plan(self, current: Positions, rules: BatchRules) -> PlannedBatch:
-        return plan_batch([self.segments[one] for one in current], current, self, rules)
+        return plan_batch([self.segments[identifier] for identifier in current], current, self, rules)
 
     def between(self, lower: Positions, upper: Positions) -> list[tuple[object, ...]]:
         from_cut, to_cut = StreamCut.of("s", "t", lower), StreamCut.of("s", "t", upper)
         walked = [self.epochs_by_number[number] for number in epochs_between(from_cut, to_cut)]
         sizes = {identifier: self.length(identifier) for identifier in self.segments}
         return [
-            (one.segment, one.start_offset, one.end_offset, one.predecessors, one.successors)
-            for one in segments_between(from_cut, to_cut, walked, lambda ids: {each: sizes[each] for each in ids})
+            (
+                segment_range.segment,
+                segment_range.start_offset,
+                segment_range.end_offset,
+                segment_range.predecessors,
+                segment_range.successors,
+            )
+            for segment_range in segments_between(
+                from_cut, to_cut, walked, lambda ids: {each: sizes[each] for each in ids}
+            )
         ]
 
     def batches(self, rules: BatchRules, start: Positions | None = None) -> list[PlannedBatch]:
@@ -89,7 +99,7 @@ class StreamModel:
 def streams(draw: st.DrawFn) -> StreamModel:
     """Streams that were split, merged and rolled; some segments have no events."""
     epochs = draw(random_histories(scales_max=6))
-    segments = sorted({one.segment_id for epoch in epochs for one in epoch.segments})
+    segments = sorted({segment.segment_id for epoch in epochs for segment in epoch.segments})
     return StreamModel(epochs, {identifier: draw(st.integers(0, 5)) for identifier in segments})
 
 
@@ -107,11 +117,13 @@ def test_every_byte_is_in_exactly_one_batch_in_order(stream: StreamModel, rules:
     reached = dict.fromkeys(stream.segments, 0)
     batches = stream.batches(rules)
     for batch in batches:
-        assert batch.length_bytes == sum(one.end_offset - one.start_offset for one in batch.ranges)
-        for one in batch.ranges:
-            assert one.start_offset == reached[one.segment.segment_id]
-            assert one.end_offset % EVENT_BYTES == 0
-            reached[one.segment.segment_id] = one.end_offset
+        assert batch.length_bytes == sum(
+            segment_range.end_offset - segment_range.start_offset for segment_range in batch.ranges
+        )
+        for segment_range in batch.ranges:
+            assert segment_range.start_offset == reached[segment_range.segment.segment_id]
+            assert segment_range.end_offset % EVENT_BYTES == 0
+            reached[segment_range.segment.segment_id] = segment_range.end_offset
     assert batches[-1].positions == stream.tail()
     assert reached == {identifier: stream.length(identifier) for identifier in stream.segments}
 
@@ -121,7 +133,14 @@ def test_ranges_of_a_batch_are_those_between_its_cuts(stream: StreamModel, rules
     current: Positions = stream.head()
     for batch in stream.batches(rules):
         ranges = [
-            (one.segment, one.start_offset, one.end_offset, one.predecessors, one.successors) for one in batch.ranges
+            (
+                segment_range.segment,
+                segment_range.start_offset,
+                segment_range.end_offset,
+                segment_range.predecessors,
+                segment_range.successors,
+            )
+            for segment_range in batch.ranges
         ]
         assert ranges == stream.between(current, batch.positions)
         current = batch.positions
@@ -130,8 +149,8 @@ def test_ranges_of_a_batch_are_those_between_its_cuts(stream: StreamModel, rules
 @given(streams(), rules_of_batches)
 def test_each_cut_covers_the_key_space_exactly_once(stream: StreamModel, rules: BatchRules) -> None:
     for batch in stream.batches(rules):
-        assert covers_key_space_once([one.key_range for one in batch.segments])
-        assert {one.segment_id for one in batch.segments} == batch.positions.keys()
+        assert covers_key_space_once([segment.key_range for segment in batch.segments])
+        assert {segment.segment_id for segment in batch.segments} == batch.positions.keys()
 
 
 @given(streams(), rules_of_batches)
@@ -139,10 +158,10 @@ def test_successors_come_after_all_their_predecessors(stream: StreamModel, rules
     last_batch_of = dict.fromkeys(stream.segments, -1)
     first_batch_of: dict[int, int] = {}
     for number, batch in enumerate(stream.batches(rules)):
-        for one in batch.ranges:
-            if one.end_offset > one.start_offset:
-                last_batch_of[one.segment.segment_id] = number
-                first_batch_of.setdefault(one.segment.segment_id, number)
+        for segment_range in batch.ranges:
+            if segment_range.end_offset > segment_range.start_offset:
+                last_batch_of[segment_range.segment.segment_id] = number
+                first_batch_of.setdefault(segment_range.segment.segment_id, number)
     for identifier, first in first_batch_of.items():
         for before in _ancestors(stream, identifier):
             assert last_batch_of[before] < first if rules.strict_key_order else last_batch_of[before] <= first
@@ -154,15 +173,17 @@ def _ancestors(stream: StreamModel, identifier: int) -> set[int]:
     while waiting:
         segment = waiting.pop()
         before = stream.epochs_by_number[segment.epoch].predecessors_of(segment)
-        waiting += [one for one in before if one.segment_id not in found]
-        found |= {one.segment_id for one in before}
+        waiting += [predecessor for predecessor in before if predecessor.segment_id not in found]
+        found |= {predecessor.segment_id for predecessor in before}
     return found
 
 
 @given(streams(), st.integers(1, 40 * EVENT_BYTES), st.booleans())
 def test_the_budget_is_exceeded_by_one_event_per_open_segment(stream: StreamModel, budget: int, strict: bool) -> None:
     for batch in stream.batches(BatchRules(budget, strict)):
-        read = [one for one in batch.ranges if one.end_offset > one.start_offset]
+        read = [
+            segment_range for segment_range in batch.ranges if segment_range.end_offset > segment_range.start_offset
+        ]
         assert batch.length_bytes <= budget + EVENT_BYTES * len(read)
 
 
@@ -170,10 +191,17 @@ def test_the_budget_is_exceeded_by_one_event_per_open_segment(stream: StreamMode
 def test_open_segments_share_the_budget_and_none_is_skipped(stream: StreamModel, budget: int) -> None:
     current = stream.head()
     batch = stream.plan(current, BatchRules(budget))
-    read = {one.segment.segment_id: one.end_offset - one.start_offset for one in batch.ranges}
+    read = {
+        segment_range.segment.segment_id: segment_range.end_offset - segment_range.start_offset
+        for segment_range in batch.ranges
+    }
     assert all(read[identifier] for identifier in current if stream.length(identifier))
-    unfinished = [one for one in current if batch.positions.get(one, stream.length(one)) < stream.length(one)]
-    shares = [read[one] for one in unfinished]
+    unfinished = [
+        identifier
+        for identifier in current
+        if batch.positions.get(identifier, stream.length(identifier)) < stream.length(identifier)
+    ]
+    shares = [read[identifier] for identifier in unfinished]
     assert not shares or max(shares) - min(shares) < EVENT_BYTES
 
 
@@ -196,7 +224,7 @@ def test_a_batch_opens_no_more_segments_than_it_may(stream: StreamModel, opened_
     current: Positions = stream.head()
     largest_scale = max(len(epoch.created) for epoch in stream.epochs_by_number)
     for batch in stream.batches(BatchRules(opened_max=opened_max)):
-        opened = [one for one in batch.ranges if one.segment.segment_id not in current]
+        opened = [segment_range for segment_range in batch.ranges if segment_range.segment.segment_id not in current]
         assert len(opened) < opened_max + largest_scale
         current = batch.positions
 
@@ -204,7 +232,7 @@ def test_a_batch_opens_no_more_segments_than_it_may(stream: StreamModel, opened_
 @given(streams(), st.integers(1, 6), st.integers(1, 40 * EVENT_BYTES))
 def test_no_segment_of_a_later_epoch_is_opened(stream: StreamModel, last_epoch: int, budget: int) -> None:
     batch = stream.plan(stream.head(), BatchRules(budget, last_epoch=last_epoch))
-    assert all(one.segment.epoch <= last_epoch for one in batch.ranges)
+    assert all(segment_range.segment.epoch <= last_epoch for segment_range in batch.ranges)
 
 
 def split_stream(*events: int) -> StreamModel:
@@ -267,7 +295,16 @@ def test_a_batch_ends_where_its_budget_is_reached() -> None:
 def test_strict_order_ends_a_batch_at_a_scale() -> None:
     stream = split_stream(1, 1, 1)
     read = [
-        [len([one for one in batch.ranges if one.end_offset > one.start_offset]) for batch in stream.batches(rules)]
+        [
+            len(
+                [
+                    segment_range
+                    for segment_range in batch.ranges
+                    if segment_range.end_offset > segment_range.start_offset
+                ]
+            )
+            for batch in stream.batches(rules)
+        ]
         for rules in (BatchRules(), BatchRules(strict_key_order=True))
     ]
     assert read == [[3], [2, 1]]

@@ -29,14 +29,14 @@ def test_the_first_epoch():
 def test_a_split_and_a_merge():
     first = Epoch.first(2, 0, 0)
     split = scaled_epoch(first, [0], [KeyRange(0.25, 0.5), KeyRange(0.0, 0.25)], 10)
-    assert [(one.segment_id, one.key_range.low) for one in split.segments] == [
+    assert [(segment.segment_id, segment.key_range.low) for segment in split.segments] == [
         (segment_id(1, 2), 0.0),
         (segment_id(1, 3), 0.25),
         (1, 0.5),
     ]
     assert (split.number, split.creation_time_ms, split.replaced) == (1, 10, first.segments[:1])
     merge = scaled_epoch(split, [1, segment_id(1, 3)], [KeyRange(0.25, 1.0)], 10)
-    assert [one.segment_id for one in merge.segments] == [segment_id(1, 2), segment_id(2, 4)]
+    assert [segment.segment_id for segment in merge.segments] == [segment_id(1, 2), segment_id(2, 4)]
     assert merge.creation_time_ms == 11, "times grow even if the clock does not advance"
     assert merge.successors_of(split.segments[1]) == merge.created
     assert merge.predecessors_of(merge.created[0]) == split.segments[1:]
@@ -50,13 +50,13 @@ def test_epoch_times_grow_even_if_the_clock_goes_back():
 @given(data=st.data())
 def test_the_front_of_a_scale_covers_the_key_space(histories: Histories, data: st.DataObject):
     coming = data.draw(histories().filter(lambda epochs: len(epochs) > 1))[-1]
-    sealed = {one for one in coming.replaced if data.draw(st.booleans())}
+    sealed = {segment for segment in coming.replaced if data.draw(st.booleans())}
     front = front_of_scale(coming, lambda segment: segment in sealed)
-    assert covers_key_space_once([one.key_range for one in front])
-    assert [one.key_range for one in front] == sorted(one.key_range for one in front)
-    assert {one for one in coming.segments if one not in coming.created} <= set(front)
-    for one in coming.created:
-        assert one not in front or set(coming.predecessors_of(one)) <= sealed
+    assert covers_key_space_once([segment.key_range for segment in front])
+    assert [segment.key_range for segment in front] == sorted(segment.key_range for segment in front)
+    assert {segment for segment in coming.segments if segment not in coming.created} <= set(front)
+    for segment in coming.created:
+        assert segment not in front or set(coming.predecessors_of(segment)) <= sealed
     assert front_of_scale(coming, lambda _: True) == coming.segments
 
 
@@ -96,9 +96,11 @@ def test_a_front_that_no_cut_can_name_stays_at_the_old_segments():
     """One half is split at the moment in which the other is merged: both at their finest are too many."""
     many = SEGMENTS_PER_STREAM_MAX * 3 // 5
     low = [KeyRange(n / many / 2, (n + 1) / many / 2) for n in range(many)]
-    high = [KeyRange(0.5 + one.low, 0.5 + one.high) for one in low]
-    old = [StreamSegment(number, one) for number, one in enumerate([HALVES[0], *high])]
-    new = [StreamSegment(segment_id(1, len(old) + number), one) for number, one in enumerate([*low, HALVES[1]])]
+    high = [KeyRange(0.5 + key_range.low, 0.5 + key_range.high) for key_range in low]
+    old = [StreamSegment(number, key_range) for number, key_range in enumerate([HALVES[0], *high])]
+    new = [
+        StreamSegment(segment_id(1, len(old) + number), key_range) for number, key_range in enumerate([*low, HALVES[1]])
+    ]
     coming = Epoch(1, 1, tuple(new), tuple(old))
     assert front_of_scale(coming, lambda segment: segment is old[0]) == tuple(old)
     assert front_of_scale(coming, lambda _: True) == tuple(new)
@@ -109,14 +111,16 @@ def test_every_epoch_follows_the_one_before(histories: Histories, data: st.DataO
     epochs = data.draw(histories())
     for before, after in itertools.pairwise(epochs):
         assert follows(before, after)
-        assert covers_key_space_once([one.key_range for one in after.segments])
-        assert [one.key_range for one in after.segments] == sorted(one.key_range for one in after.segments)
+        assert covers_key_space_once([segment.key_range for segment in after.segments])
+        assert [segment.key_range for segment in after.segments] == sorted(
+            segment.key_range for segment in after.segments
+        )
         assert set(after.segments) - set(before.segments) == set(after.created)
         assert set(before.segments) - set(after.segments) == set(after.replaced)
-    everything = [one.segment_id for epoch in epochs for one in epoch.created]
+    everything = [segment.segment_id for epoch in epochs for segment in epoch.created]
     assert len(set(everything)) == len(everything)
-    seen = [one.segment_id for epoch in epochs if epoch.duplicate_of is None for one in epoch.created]
-    assert sorted(one & 0xFFFFFFFF for one in seen) == list(range(min(seen), min(seen) + len(seen)))
+    seen = [segment.segment_id for epoch in epochs if epoch.duplicate_of is None for segment in epoch.created]
+    assert sorted(identifier & 0xFFFFFFFF for identifier in seen) == list(range(min(seen), min(seen) + len(seen)))
 
 
 @given(data=st.data())
@@ -136,9 +140,9 @@ def test_successors_and_predecessors_agree(histories: Histories, data: st.DataOb
 def test_overlapping_segments_are_those_that_overlap(histories: Histories, data: st.DataObject, low: int, width: int):
     segments = data.draw(histories())[-1].segments
     part = data.draw(st.lists(st.sampled_from(segments), unique=True))
-    part.sort(key=lambda one: one.key_range)
+    part.sort(key=lambda segment: segment.key_range)
     key_range = KeyRange(low / 16, min(1.0, (low + width) / 16))
-    assert overlapping(part, key_range) == tuple(one for one in part if one.key_range.overlaps(key_range))
+    assert overlapping(part, key_range) == tuple(segment for segment in part if segment.key_range.overlaps(key_range))
 
 
 @pytest.mark.parametrize(
@@ -213,12 +217,12 @@ def test_new_numbers_stay_in_the_class_of_the_last_one():
     assert created.number > last
     assert class_of_number(created.number) is class_of_number(last)
     begun = Epoch(0, 0, (StreamSegment(2 * NUMBER_BLOCK, KeyRange(0.0, 1.0)),))
-    assert [one.number for one in scaled_epoch(begun, [2 * NUMBER_BLOCK], HALVES, 1).created] == [
+    assert [segment.number for segment in scaled_epoch(begun, [2 * NUMBER_BLOCK], HALVES, 1).created] == [
         2 * NUMBER_BLOCK + 1,
         2 * NUMBER_BLOCK + 2,
     ]
     before = Epoch(0, 0, (StreamSegment(last - 1, KeyRange(0.0, 1.0)),))
-    assert [one.number for one in scaled_epoch(before, [last - 1], [KeyRange(0.0, 1.0)], 1).created] == [last]
+    assert [segment.number for segment in scaled_epoch(before, [last - 1], [KeyRange(0.0, 1.0)], 1).created] == [last]
     first, second = scaled_epoch(before, [last - 1], HALVES, 1).created
     assert second.number == first.number + 1
     assert first.number // NUMBER_BLOCK == second.number // NUMBER_BLOCK

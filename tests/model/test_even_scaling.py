@@ -31,7 +31,7 @@ def epochs(draw: st.DrawFn) -> Epoch:
 
 
 def ranges_of(epoch: Epoch) -> dict[int, KeyRange]:
-    return {one.segment_id: one.key_range for one in epoch.segments}
+    return {segment.segment_id: segment.key_range for segment in epoch.segments}
 
 
 def after(epoch: Epoch, count: int) -> Epoch:
@@ -43,7 +43,7 @@ def after(epoch: Epoch, count: int) -> Epoch:
 @given(epoch=epochs(), count=st.integers(1, 40))
 def test_one_request_leads_to_equal_segments(epoch: Epoch, count: int):
     following = after(epoch, count)
-    ranges = [one.key_range for one in following.segments]
+    ranges = [segment.key_range for segment in following.segments]
     assert len(ranges) == count
     assert covers_key_space_once(ranges)
     assert following is epoch or follows(epoch, following)
@@ -65,16 +65,16 @@ def test_a_segment_is_replaced_only_if_it_is_no_equal_part(epoch: Epoch, count: 
         if is_part and _has_no_near_twin(epoch, segment):
             assert segment.segment_id not in sealed
     if plan is not None:
-        assert not set(plan.new_ranges) & {epoch.by_id[one].key_range for one in plan.sealed}
+        assert not set(plan.new_ranges) & {epoch.by_id[identifier].key_range for identifier in plan.sealed}
 
 
 def _has_no_near_twin(epoch: Epoch, segment: StreamSegment) -> bool:
     """Whether no other bound is so near to those of the segment that it may be taken instead."""
-    bounds = {bound for one in epoch.segments for bound in (one.key_range.low, one.key_range.high)}
+    bounds = {bound for owner in epoch.segments for bound in (owner.key_range.low, owner.key_range.high)}
     others = bounds - {segment.key_range.low, segment.key_range.high}
     return all(
-        abs(one - bound) > 2 * BOUND_TOLERANCE
-        for one in others
+        abs(other - bound) > 2 * BOUND_TOLERANCE
+        for other in others
         for bound in (segment.key_range.low, segment.key_range.high)
     )
 

@@ -31,7 +31,7 @@ def owning(*counts: int, waiting: int = 0) -> GroupState:
     state = after(state, *(NoteProgress(reader, 0, lease_ms=1000) for reader in state.readers))
     names = iter(range(sum(counts)))
     owned = ((f"r{reader}", segment(next(names))) for reader, count in enumerate(counts) for _ in range(count))
-    return after(state, *(AcquireSegment(reader, one) for reader, one in owned))
+    return after(state, *(AcquireSegment(reader, name) for reader, name in owned))
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(1, 6))
@@ -40,7 +40,7 @@ def test_no_reader_takes_what_it_would_release(counts: list[int], waiting: int) 
     shares = {reader: to_acquire(state, reader) for reader in state.readers}
     assert any(shares.values()), "a segment waits for ever"
     for reader, share in shares.items():
-        assert not share or not to_release(after(state, *(AcquireSegment(reader, one) for one in share)), reader, {})
+        assert not share or not to_release(after(state, *(AcquireSegment(reader, name) for name in share)), reader, {})
 
 
 @given(st.lists(st.integers(0, 6), min_size=2, max_size=5))
@@ -49,7 +49,7 @@ def test_released_segments_have_takers(counts: list[int]) -> None:
     for reader in state.readers:
         for by_lag in (False, True):
             released = to_release(state, reader, {}, by_lag=by_lag)
-            free = after(state, *(ReleaseSegment(reader, one, 0) for one in released))
+            free = after(state, *(ReleaseSegment(reader, name, 0) for name in released))
             assert not released or any(to_acquire(free, other) for other in state.readers if other != reader)
 
 
@@ -142,8 +142,8 @@ def test_the_segment_that_waits_longest_decides_when_to_look() -> None:
 
 def test_what_is_taken_within_the_share_is_not_kept() -> None:
     turns, state = SegmentTurns("r0", 0.0), owning(1, 1, waiting=1)
-    (one,) = turns.to_acquire(state, 0.0)
-    taken = after(state, AcquireSegment("r0", one))
+    (segment,) = turns.to_acquire(state, 0.0)
+    taken = after(state, AcquireSegment("r0", segment))
     turns.acquired(taken, 0.0)
     assert turns.wait_s(taken, 1.0) == LAG_BALANCE_S
     assert turns.to_release(owning(4, 1), {}, 1.0), "nor is what has become too much"
@@ -223,8 +223,8 @@ class Waiting:
         assert self.turns.to_acquire(self.state, 0.0) == ()
 
     def take(self, now_s: float) -> None:
-        (one,) = self.turns.to_acquire(self.state, now_s)
-        self.state = after(self.state, AcquireSegment("r0", one))
+        (name,) = self.turns.to_acquire(self.state, now_s)
+        self.state = after(self.state, AcquireSegment("r0", name))
         self.turns.acquired(self.state, now_s)
 
 
@@ -273,5 +273,5 @@ def test_readers_without_a_lease_get_time_to_look() -> None:
 
 def test_readers_that_may_not_move_decide_nothing() -> None:
     turns, state = SegmentTurns("r0", 0.0), owning(3, 0, waiting=1)
-    for one in (after(state, BeginCheckpoint("c")), after(state, RemoveReader("r0"))):
-        assert turns.to_acquire(one, 100.0) == turns.to_release(one, {}, 100.0) == ()
+    for frozen in (after(state, BeginCheckpoint("c")), after(state, RemoveReader("r0"))):
+        assert turns.to_acquire(frozen, 100.0) == turns.to_release(frozen, {}, 100.0) == ()

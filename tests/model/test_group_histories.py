@@ -48,11 +48,11 @@ class History:
         self._replace((merge, segment(1 << 32 | 4)), (segment(2 << 32 | 6),))
 
     def _replace(self, old: tuple[StreamSegmentName, ...], new: tuple[StreamSegmentName, ...]) -> None:
-        for one in old:
-            self.successors[one] = {successor: tuple(before.segment_id for before in old) for successor in new}
-        for one in new:
-            self.predecessors[one] = old
-            self.known.add(one)
+        for name in old:
+            self.successors[name] = {successor: tuple(before.segment_id for before in old) for successor in new}
+        for name in new:
+            self.predecessors[name] = old
+            self.known.add(name)
 
     def write(self, *updates: GroupUpdate) -> None:
         self.state = after(self.state, *updates)
@@ -65,15 +65,17 @@ class History:
         for owned in self.state.assigned.values():
             places.update(list(owned))
         assert max(places.values(), default=0) <= 1
-        for one in self.known - set(places):
-            done = all(self.delivered[one, event] for event in range(LENGTH))
+        for name in self.known - set(places):
+            done = all(self.delivered[name, event] for event in range(LENGTH))
             hidden = any(
-                before in places or before not in self._done(places) for before in self.predecessors.get(one, ())
+                before in places or before not in self._done(places) for before in self.predecessors.get(name, ())
             )
-            assert done or hidden, one
+            assert done or hidden, name
 
     def _done(self, places: Counter[StreamSegmentName]) -> set[StreamSegmentName]:
-        return {one for one in self.known - set(places) if all(self.delivered[one, event] for event in range(LENGTH))}
+        return {
+            name for name in self.known - set(places) if all(self.delivered[name, event] for event in range(LENGTH))
+        }
 
     def step(self, *, with_crashes: bool) -> None:
         act = self.random.choice([self.join, self.leave, *[self.read] * 8, self.share, self.checkpoint, self.reach])
@@ -91,7 +93,9 @@ class History:
 
     def leave(self) -> None:
         if (reader := self.reader()) and len(self.state.readers) > 1:
-            self.write(RemoveReader(reader, {one: self.position[reader, one] for one in self.state.assigned[reader]}))
+            self.write(
+                RemoveReader(reader, {name: self.position[reader, name] for name in self.state.assigned[reader]})
+            )
 
     def crash(self) -> None:
         if reader := self.reader():
@@ -101,26 +105,26 @@ class History:
     def share(self) -> None:
         if reader := self.reader():
             released = to_release(self.state, reader, {})
-            self.write(*(ReleaseSegment(reader, one, self.position[reader, one]) for one in released))
+            self.write(*(ReleaseSegment(reader, name, self.position[reader, name]) for name in released))
             taken = to_acquire(self.state, reader)
-            for one in taken:
-                for before in self.predecessors.get(one, ()):
+            for name in taken:
+                for before in self.predecessors.get(name, ()):
                     assert all(self.delivered[before, event] for event in range(LENGTH)), "a successor came too early"
-                self.position[reader, one] = self.state.unassigned[one]
-            self.write(*(AcquireSegment(reader, one) for one in taken))
+                self.position[reader, name] = self.state.unassigned[name]
+            self.write(*(AcquireSegment(reader, name) for name in taken))
 
     def read(self) -> None:
         reader = self.reader()
         owned = list(self.state.assigned[reader]) if reader else []
         if reader is None or not owned:
             return
-        one = self.random.choice(owned)
-        at = self.position[reader, one]
+        name = self.random.choice(owned)
+        at = self.position[reader, name]
         if at < LENGTH:
-            self.delivered[one, at] += 1
-            self.position[reader, one] = at + 1
+            self.delivered[name, at] += 1
+            self.position[reader, name] = at + 1
         elif self.state.checkpoints.next_of(reader) is None:
-            self.write(CompleteSegment(reader, one, self.successors.get(one, {})))
+            self.write(CompleteSegment(reader, name, self.successors.get(name, {})))
 
     def checkpoint(self) -> None:
         if not self.state.checkpoints.is_ongoing:
@@ -133,9 +137,17 @@ class History:
         if reader is None or name is None:
             return
         owned = self.state.assigned[reader]
-        self.write(ReachCheckpoint(name, reader, {one: self.position[reader, one] for one in owned}))
+        self.write(
+            ReachCheckpoint(
+                name, reader, {owned_segment: self.position[reader, owned_segment] for owned_segment in owned}
+            )
+        )
         if (positions := self.state.checkpoints.complete_positions(name)) is not None:
-            assert all(self.delivered[one, event] for one, offset in positions.items() for event in range(offset))
+            assert all(
+                self.delivered[owned_segment, event]
+                for owned_segment, offset in positions.items()
+                for event in range(offset)
+            )
 
     def finish(self) -> None:
         self.join()
@@ -154,7 +166,7 @@ def test_every_event_is_read_once_without_a_crash(seed: int, steps: int) -> None
     for _ in range(steps):
         history.step(with_crashes=False)
     history.finish()
-    assert history.delivered == {(one, event): 1 for one in history.known for event in range(LENGTH)}
+    assert history.delivered == {(name, event): 1 for name in history.known for event in range(LENGTH)}
 
 
 @given(st.integers(0, 1 << 32), st.integers(0, 120))
@@ -163,5 +175,5 @@ def test_no_event_is_lost_in_a_crash(seed: int, steps: int) -> None:
     for _ in range(steps):
         history.step(with_crashes=True)
     history.finish()
-    assert set(history.delivered) == {(one, event) for one in history.known for event in range(LENGTH)}
+    assert set(history.delivered) == {(name, event) for name in history.known for event in range(LENGTH)}
     assert history.crashes or max(history.delivered.values()) == 1

@@ -47,11 +47,11 @@ def settled(state: GroupState) -> tuple[GroupState, Counter[StreamSegmentName]]:
     for _ in range(10 * state.segment_count + 10):
         before = state
         for reader in state.readers:
-            state = after(state, *(ReleaseSegment(reader, one, 0) for one in to_release(state, reader, {})))
-        for reader in sorted(state.readers, key=lambda one: len(readers_before(state, one))):
+            state = after(state, *(ReleaseSegment(reader, name, 0) for name in to_release(state, reader, {})))
+        for reader in sorted(state.readers, key=lambda reader: len(readers_before(state, reader))):
             taken = () if readers_before(state, reader) else to_acquire(state, reader)
             moves.update(taken)
-            state = after(state, *(AcquireSegment(reader, one) for one in taken))
+            state = after(state, *(AcquireSegment(reader, name) for name in taken))
         if state == before:
             return state, moves
     raise AssertionError("the readers do not come to rest")
@@ -255,7 +255,7 @@ def test_successor_waits_for_predecessors_of_its_stream_only() -> None:
 
 
 def test_readers_without_a_lease_do_not_vanish() -> None:
-    state = after(group(1, "a", "b", "c"), *(NoteProgress(one, 0, lease_ms=1_000) for one in "ab"))
+    state = after(group(1, "a", "b", "c"), *(NoteProgress(reader, 0, lease_ms=1_000) for reader in "ab"))
     assert state.vanished({"a": 1.5, "b": 0.5, "c": 99.0, "gone": 99.0}) == ("a",)
     assert state.vanished({}) == ()
     assert state.vanished({"a": 1.0, "b": 0.9995}) == ()
@@ -347,7 +347,7 @@ def test_segments_of_another_stream_have_the_same_ids() -> None:
     merged = segment(1 << 32 | 2)
     starts = {segment(0): 0, segment(1): 0, segment(1, "other"): 0}
     state = after(
-        initial_state(CONFIGURATION, starts, {}), AddReader("r1"), *(AcquireSegment("r1", one) for one in starts)
+        initial_state(CONFIGURATION, starts, {}), AddReader("r1"), *(AcquireSegment("r1", name) for name in starts)
     )
     state = after(state, CompleteSegment("r1", segment(0), {merged: (0, 1)}))
     state = after(state, CompleteSegment("r1", segment(1, "other"), {}))

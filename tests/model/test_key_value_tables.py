@@ -48,8 +48,8 @@ def test_the_longest_key():
 @given(st.integers(1, TABLE_PARTITIONS_MAX), st.integers(0, 10_000))
 def test_segments_cover_the_key_space_once_and_count_up(partitions: int, first: int):
     table = tables.new_table("s", "k", TableConfiguration(partitions, 1), first, 0)
-    assert covers_key_space_once([one.key_range for one in table.segments])
-    assert [one.segment_id for one in table.segments] == list(range(first, table.next_segment_number))
+    assert covers_key_space_once([segment.key_range for segment in table.segments])
+    assert [segment.segment_id for segment in table.segments] == list(range(first, table.next_segment_number))
 
 
 def test_states_and_requests_of_a_table():

@@ -156,7 +156,7 @@ def test_without_real_zones_each_store_is_a_zone():
     assert set(place_replicas(1, OWN, (), stores[:3]).wanted) == {"a", "b", "c"}
     members = [first_members(each, OWN, stores) for each in range(60)]
     assert {len(each) for each in members} == {3}
-    assert {one for each in members for one in each} == {replica(name) for name in "abcd"}
+    assert {member for each in members for member in each} == {replica(name) for name in "abcd"}
 
 
 def test_an_isolated_store_gets_no_copies():

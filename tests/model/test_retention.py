@@ -181,7 +181,7 @@ def _with_cuts(draw: Draw, history: History) -> tuple[dict[RetentionCut, PlacedC
         now_ms += draw(st.integers(1, 20))
         tail = history.tail()
         cut = RetentionCut(now_ms, history.size(tail))
-        if not placed or cut.size_bytes > max(one.size_bytes for one in placed):
+        if not placed or cut.size_bytes > max(cut.size_bytes for cut in placed):
             placed[cut] = tail
     return placed, now_ms + draw(st.integers(0, 20))
 
@@ -260,7 +260,11 @@ def _unread(
     """
     if not policy.is_by_time:
         return history.size(list(placed.values())[-1]) - history.size(point)
-    before = [one.time_ms for one, cut in placed.items() if history.size(cut) > history.size(lower_bound([point, cut]))]
+    before = [
+        retention_cut.time_ms
+        for retention_cut, cut in placed.items()
+        if history.size(cut) > history.size(lower_bound([point, cut]))
+    ]
     return now_ms - min(before) if before else 0
 
 
@@ -385,4 +389,4 @@ def test_the_cut_with_the_closest_neighbours_goes(by_time: bool, gone: int):
     new = RetentionCut(20, 100)
     kept, removed = with_cut(cuts, new, by_time=by_time, cuts_max=3)
     assert removed == ((*cuts, new)[gone],)
-    assert kept == tuple(one for one in (*cuts, new) if one not in removed)
+    assert kept == tuple(cut for cut in (*cuts, new) if cut not in removed)

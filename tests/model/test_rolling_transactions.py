@@ -21,8 +21,8 @@ SPLIT = scaled_epoch(FIRST, [3], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)], 2_000
 
 def test_duplicates_have_old_numbers_and_new_ids():
     roll = roll_of(SPLIT, FIRST, 3_000)
-    assert [one.segment_id for one in roll.passed.segments] == [segment_id(2, 3)]
-    assert [one.segment_id for one in roll.following.segments] == [segment_id(3, 4), segment_id(3, 5)]
+    assert [segment.segment_id for segment in roll.passed.segments] == [segment_id(2, 3)]
+    assert [segment.segment_id for segment in roll.following.segments] == [segment_id(3, 4), segment_id(3, 5)]
     assert (roll.passed.reference_epoch, roll.following.reference_epoch) == (0, 1)
     assert (roll.passed.creation_time_ms, roll.following.creation_time_ms) == (3_000, 3_001)
     assert roll.passed.replaced == SPLIT.segments
@@ -39,15 +39,15 @@ def test_a_duplicate_has_the_reference_epoch_of_its_original():
     assert again.passed.creation_time_ms == roll.following.creation_time_ms + 1, "times grow even if the clock is late"
     scale = scaled_epoch(again.following, [again.following.segments[0].segment_id], [KeyRange(0.0, 0.5)], 9_000)
     assert scale.reference_epoch == scale.number
-    assert [one.number for one in scale.created] == [6], "numbers go on after the highest"
+    assert [segment.number for segment in scale.created] == [6], "numbers go on after the highest"
 
 
 def _history(histories: Histories, data: st.DataObject) -> tuple[list[Epoch], Epoch]:
     """A history of scales and rolls, and one of its epochs whose transactions cannot be merged as they are."""
     epochs = data.draw(
-        histories().filter(lambda found: any(must_roll(found[-1], one.reference_epoch) for one in found))
+        histories().filter(lambda found: any(must_roll(found[-1], epoch.reference_epoch) for epoch in found))
     )
-    older = [one for one in epochs if must_roll(epochs[-1], one.reference_epoch)]
+    older = [epoch for epoch in epochs if must_roll(epochs[-1], epoch.reference_epoch)]
     return epochs, data.draw(st.sampled_from(older))
 
 
@@ -66,16 +66,16 @@ def test_a_cut_at_the_tail_amid_a_roll_is_one_of_the_stream(histories: Histories
     epochs, original = _history(histories, data)
     active = epochs[-1]
     roll = roll_of(active, original, 0)
-    sealed = {one for one in active.segments if data.draw(st.booleans())}
+    sealed = {segment for segment in active.segments if data.draw(st.booleans())}
     coming = [roll.passed, roll.following]
     front = front_of_epochs(coming, lambda segment: segment in sealed)
-    assert covers_key_space_once([one.key_range for one in front])
-    assert list(front) == sorted(front, key=lambda one: one.key_range)
-    assert {one for one in active.segments if one not in sealed} <= set(front)
+    assert covers_key_space_once([segment.key_range for segment in front])
+    assert list(front) == sorted(front, key=lambda segment: segment.key_range)
+    assert {segment for segment in active.segments if segment not in sealed} <= set(front)
     assert not set(roll.passed.segments) & set(front), "what is passed is complete before anybody sees it"
-    head = StreamCut.of("s", "t", {one.segment_id: 0 for one in epochs[0].segments})
-    tail = StreamCut.of("s", "t", {one.segment_id: 1 for one in front})
-    walked = epochs + [one for one in coming if one.number <= tail.last_epoch]
+    head = StreamCut.of("s", "t", {segment.segment_id: 0 for segment in epochs[0].segments})
+    tail = StreamCut.of("s", "t", {segment.segment_id: 1 for segment in front})
+    walked = epochs + [epoch for epoch in coming if epoch.number <= tail.last_epoch]
     assert segments_between(head, tail, walked, lambda ids: dict.fromkeys(ids, 1))
 
 
@@ -117,7 +117,7 @@ def test_a_planned_scale_follows_the_roll():
     assert moved.number == 4
     assert moved.replaced == roll.following.segments[1:]
     assert moved.segments[0] == roll.following.segments[0]
-    assert [(one.segment_id, one.key_range) for one in moved.created] == [
+    assert [(segment.segment_id, segment.key_range) for segment in moved.created] == [
         (segment_id(4, 6), KeyRange(0.5, 0.75)),
         (segment_id(4, 7), KeyRange(0.75, 1.0)),
     ]

@@ -94,9 +94,11 @@ def test_a_range_that_holds_no_further_number_is_not_split():
 @given(epoch=epochs(), data=st.data(), minimum=st.integers(1, 14))
 def test_a_merge_takes_cold_neighbours_and_keeps_the_minimum(epoch, data, minimum):
     segment = data.draw(st.sampled_from(epoch.segments))
-    cold = data.draw(st.sets(st.sampled_from([one.segment_id for one in epoch.segments])))
+    cold = data.draw(st.sets(st.sampled_from([segment.segment_id for segment in epoch.segments])))
     plan = merge_plan(epoch, segment.segment_id, cold, minimum)
-    around = [one.segment_id for one in neighbours(epoch, segment.segment_id) if one.segment_id in cold]
+    around = [
+        neighbour.segment_id for neighbour in neighbours(epoch, segment.segment_id) if neighbour.segment_id in cold
+    ]
     if plan is None:
         assert not around or len(epoch.segments) <= minimum
         return
@@ -130,9 +132,11 @@ def test_growth_reaches_the_minimum_and_splits_the_widest(epoch, minimum):
         return
     following = after(epoch, plan)
     assert len(following.segments) == minimum
-    kept = [one for one in epoch.segments if one.segment_id not in plan.sealed]
-    narrowest_split = min(epoch.by_id[one].key_range.high - epoch.by_id[one].key_range.low for one in plan.sealed)
-    assert all(one.key_range.high - one.key_range.low <= narrowest_split for one in kept)
+    kept = [segment for segment in epoch.segments if segment.segment_id not in plan.sealed]
+    narrowest_split = min(
+        epoch.by_id[identifier].key_range.high - epoch.by_id[identifier].key_range.low for identifier in plan.sealed
+    )
+    assert all(segment.key_range.high - segment.key_range.low <= narrowest_split for segment in kept)
 
 
 def test_growing_splits_the_largest_first_and_evenly():
@@ -166,7 +170,7 @@ def test_reports_and_marks_have_their_time():
 def test_a_replacement_has_the_range_of_what_it_replaces():
     plan = replacement_plan(FOUR, 2)
     assert plan == ScalePlan((2,), (KeyRange(0.5, 0.75),))
-    assert [one.segment_id for one in after(FOUR, plan).segments] == [0, 1, segment_id(1, 4), 3]
+    assert [segment.segment_id for segment in after(FOUR, plan).segments] == [0, 1, segment_id(1, 4), 3]
 
 
 @pytest.mark.parametrize("minimum", [1, 3, 4])

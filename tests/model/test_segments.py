@@ -71,11 +71,11 @@ def test_equal_ranges_cover_the_key_space(count: int):
     assert len(ranges) == count
     assert covers_key_space_once(ranges)
     assert (ranges[0].low, ranges[-1].high) == (0.0, 1.0)
-    assert all(abs(one.high - one.low - 1 / count) < 1e-12 for one in ranges)
+    assert all(abs(key_range.high - key_range.low - 1 / count) < 1e-12 for key_range in ranges)
 
 
 def test_the_bounds_of_equal_ranges():
-    assert [one.high for one in equal_ranges(3)] == [1 / 3, 2 / 3, 1.0]
+    assert [key_range.high for key_range in equal_ranges(3)] == [1 / 3, 2 / 3, 1.0]
 
 
 @given(bounds=BOUNDS, data=st.data())
@@ -99,7 +99,7 @@ def test_a_hole_is_seen(bounds: list[float], data: st.DataObject):
 @given(bounds=BOUNDS, low=st.floats(0.0, 1.0), high=st.floats(0.0, 1.0))
 def test_an_overlap_is_seen(bounds: list[float], low: float, high: float):
     ranges = _ranges(bounds)
-    if low >= high or not any(one.overlaps(KeyRange(low, high)) for one in ranges):
+    if low >= high or not any(key_range.overlaps(KeyRange(low, high)) for key_range in ranges):
         return
     with pytest.raises(InvalidRequestError) as refused:
         merged([*ranges, KeyRange(low, high)])

@@ -26,7 +26,7 @@ Cut = dict[int, int]
 def _between(epochs: list[Epoch], sizes: dict[int, int], lower: Cut, upper: Cut) -> list[SegmentRange]:
     from_cut, to_cut = StreamCut.of("s", "t", lower), StreamCut.of("s", "t", upper)
     walked = [epochs[number] for number in epochs_between(from_cut, to_cut)]
-    sealed = {one.segment_id for epoch in walked[1:] for one in epoch.replaced}
+    sealed = {segment.segment_id for epoch in walked[1:] for segment in epoch.replaced}
 
     def sealed_sizes(identifiers: Any) -> dict[int, int]:
         assert set(identifiers) <= sealed, "sizes are asked for sealed segments only"
@@ -43,7 +43,9 @@ class Lineage:
     slots: int
 
     def __post_init__(self) -> None:
-        self.segments: dict[int, StreamSegment] = {one.segment_id: one for e in self.epochs for one in e.segments}
+        self.segments: dict[int, StreamSegment] = {
+            segment.segment_id: segment for e in self.epochs for segment in e.segments
+        }
         self.chains = [
             [identifier for identifier in sorted(self.segments) if slot in self.slots_of(identifier)]
             for slot in range(self.slots)
@@ -61,13 +63,13 @@ class Lineage:
         found: set[int] = set()
         waiting = set(self.follows[identifier])
         while waiting:
-            one = waiting.pop()
-            found.add(one)
-            waiting |= self.follows[one] - found
+            ancestor = waiting.pop()
+            found.add(ancestor)
+            waiting |= self.follows[ancestor] - found
         return found
 
     def is_sealed(self, identifier: int) -> bool:
-        return all(one.segment_id != identifier for one in self.epochs[-1].segments)
+        return all(segment.segment_id != identifier for segment in self.epochs[-1].segments)
 
     def is_valid(self, cut: Cut) -> bool:
         covered = sorted(slot for identifier in cut for slot in self.slots_of(identifier))
@@ -80,7 +82,7 @@ class Reader:
 
     def __init__(self, lineage: Lineage, sizes: dict[int, int]) -> None:
         self._lineage, self._sizes = lineage, sizes
-        self.cut: Cut = {one.segment_id: 0 for one in lineage.epochs[0].segments}
+        self.cut: Cut = {segment.segment_id: 0 for segment in lineage.epochs[0].segments}
         self.read: dict[int, tuple[int, int]] = {}
         self.mark()
 
@@ -102,18 +104,18 @@ class Reader:
         """To all successors at once, if everything that they follow is at its end too."""
         successors, ends = set[int](), {identifier}
         while True:
-            more = {one for one, before in self._lineage.follows.items() if before & ends} - successors
+            more = {follower for follower, before in self._lineage.follows.items() if before & ends} - successors
             successors |= more
-            before = {one for successor in successors for one in self._lineage.follows[successor]}
+            before = {former for successor in successors for former in self._lineage.follows[successor]}
             if before == ends:
                 break
             ends = before
-        if all(self.cut.get(one) == self._sizes[one] for one in ends):
-            for one in ends:
-                del self.cut[one]
-            for one in successors:
-                self.cut[one] = 0
-                self.read[one] = (0, 0)
+        if all(self.cut.get(ended) == self._sizes[ended] for ended in ends):
+            for ended in ends:
+                del self.cut[ended]
+            for successor in successors:
+                self.cut[successor] = 0
+                self.read[successor] = (0, 0)
 
 
 def _sizes(data: st.DataObject, lineage: Lineage) -> dict[int, int]:
@@ -135,18 +137,21 @@ def test_ranges_between_positions_of_a_reader_are_what_it_read(
     for _ in range(data.draw(st.integers(0, 12))):
         reader.step(data)
     ranges = _between(lineage.epochs, sizes, lower, dict(reader.cut))
-    found = {one.segment.segment_id: (one.start_offset, one.end_offset) for one in ranges}
+    found = {
+        segment_range.segment.segment_id: (segment_range.start_offset, segment_range.end_offset)
+        for segment_range in ranges
+    }
     assert found == reader.read
     _check_neighbours(lineage, ranges)
 
 
 def _check_neighbours(lineage: Lineage, ranges: list[SegmentRange]) -> None:
-    inside = [one.segment.segment_id for one in ranges]
-    for position, one in enumerate(ranges):
-        identifier = one.segment.segment_id
-        assert set(one.predecessors) == lineage.follows[identifier] & set(inside)
-        assert set(one.predecessors) <= set(inside[:position]), "predecessors come first"
-        assert set(one.successors) == {other for other in inside if identifier in lineage.follows[other]}
+    inside = [segment_range.segment.segment_id for segment_range in ranges]
+    for position, segment_range in enumerate(ranges):
+        identifier = segment_range.segment.segment_id
+        assert set(segment_range.predecessors) == lineage.follows[identifier] & set(inside)
+        assert set(segment_range.predecessors) <= set(inside[:position]), "predecessors come first"
+        assert set(segment_range.successors) == {other for other in inside if identifier in lineage.follows[other]}
 
 
 def _any_cut(data: st.DataObject, lineage: Lineage, sizes: dict[int, int]) -> Cut:
@@ -154,7 +159,7 @@ def _any_cut(data: st.DataObject, lineage: Lineage, sizes: dict[int, int]) -> Cu
     cut: Cut = {}
     taken: set[int] = set()
     for slot in data.draw(st.permutations(range(lineage.slots))):
-        fitting = [one for one in lineage.chains[slot] if not taken & set(lineage.slots_of(one))]
+        fitting = [identifier for identifier in lineage.chains[slot] if not taken & set(lineage.slots_of(identifier))]
         if slot not in taken and fitting:
             chosen = data.draw(st.sampled_from(fitting))
             cut[chosen] = data.draw(st.integers(0, sizes[chosen]))
@@ -168,12 +173,12 @@ def _model(lineage: Lineage, sizes: dict[int, int], lower: Cut, upper: Cut) -> d
         return None
     found: dict[int, tuple[int, int]] = {}
     for slot, chain in enumerate(lineage.chains):
-        (start,) = (chain.index(one) for one in lower if slot in lineage.slots_of(one))
-        (stop,) = (chain.index(one) for one in upper if slot in lineage.slots_of(one))
+        (start,) = (chain.index(identifier) for identifier in lower if slot in lineage.slots_of(identifier))
+        (stop,) = (chain.index(identifier) for identifier in upper if slot in lineage.slots_of(identifier))
         if stop < start:
             return None
-        for one in chain[start : stop + 1]:
-            found[one] = (lower.get(one, 0), upper.get(one, sizes[one]))
+        for identifier in chain[start : stop + 1]:
+            found[identifier] = (lower.get(identifier, 0), upper.get(identifier, sizes[identifier]))
     return found if all(start <= stop for start, stop in found.values()) else None
 
 
@@ -192,7 +197,10 @@ def test_any_two_cuts_are_answered_or_refused_as_the_model_says(
         assert refused.value.specific_code == "invalid_stream_cut"
         return
     ranges = _between(lineage.epochs, sizes, lower, upper)
-    assert {one.segment.segment_id: (one.start_offset, one.end_offset) for one in ranges} == expected
+    assert {
+        segment_range.segment.segment_id: (segment_range.start_offset, segment_range.end_offset)
+        for segment_range in ranges
+    } == expected
 
 
 class JavaGroup:
@@ -200,7 +208,7 @@ class JavaGroup:
 
     def __init__(self, lineage: Lineage, sizes: dict[int, int]) -> None:
         self._lineage, self._sizes = lineage, sizes
-        self.checkpoint: Cut = {one.segment_id: 0 for one in lineage.epochs[0].segments}
+        self.checkpoint: Cut = {segment.segment_id: 0 for segment in lineage.epochs[0].segments}
         self.done: set[int] = set()
 
     def step(self, data: st.DataObject) -> None:
@@ -209,9 +217,9 @@ class JavaGroup:
         if len(self.checkpoint) > 1 and data.draw(st.booleans()):
             del self.checkpoint[identifier]
             self.done.add(identifier)
-            for one, before in self._lineage.follows.items():
+            for follower, before in self._lineage.follows.items():
                 if identifier in before and before <= self.done:
-                    self.checkpoint[one] = 0
+                    self.checkpoint[follower] = 0
 
 
 @given(data=st.data())
@@ -230,7 +238,7 @@ def test_ranges_after_a_checkpoint_are_what_is_not_done(histories: Histories, sl
             check_checkpoint(lower, None, following)
     else:
         check_checkpoint(lower, None, following)
-    active = {one.segment_id for one in lineage.epochs[-1].segments}
+    active = {segment.segment_id for segment in lineage.epochs[-1].segments}
     upper = StreamCut.of("s", "t", {identifier: sizes[identifier] for identifier in active})
     walked = [lineage.epochs[number] for number in epochs_between(lower, upper)]
     finished: list[int] = []
@@ -242,8 +250,12 @@ def test_ranges_after_a_checkpoint_are_what_is_not_done(histories: Histories, sl
     ranges = segments_between(
         lower, upper, walked, lambda ids: {identifier: sizes[identifier] for identifier in ids}, check_finished
     )
-    assert {one.segment.segment_id: (one.start_offset, one.end_offset) for one in ranges} == {
-        one: (group.checkpoint.get(one, 0), sizes[one]) for one in lineage.segments.keys() - group.done
+    assert {
+        segment_range.segment.segment_id: (segment_range.start_offset, segment_range.end_offset)
+        for segment_range in ranges
+    } == {
+        identifier: (group.checkpoint.get(identifier, 0), sizes[identifier])
+        for identifier in lineage.segments.keys() - group.done
     }
     assert set(finished) == group.done & active
 

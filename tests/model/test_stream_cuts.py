@@ -34,8 +34,10 @@ SIZE = 3
 
 def _chains(epochs: list[Epoch], slots: int) -> list[list[StreamSegment]]:
     """For each slot of the key space, the segments that owned it, in order."""
-    segments = sorted({one for epoch in epochs for one in epoch.segments}, key=lambda one: one.segment_id)
-    return [[one for one in segments if slot in _slots(one, slots)] for slot in range(slots)]
+    segments = sorted(
+        {segment for epoch in epochs for segment in epoch.segments}, key=lambda segment: segment.segment_id
+    )
+    return [[segment for segment in segments if slot in _slots(segment, slots)] for slot in range(slots)]
 
 
 def _slots(segment: StreamSegment, slots: int) -> range:
@@ -45,7 +47,7 @@ def _slots(segment: StreamSegment, slots: int) -> range:
 def _position(data: st.DataObject, epochs: list[Epoch]) -> PlacedCut:
     """The segments of an epoch, at any offsets: a valid cut."""
     epoch = data.draw(st.sampled_from(epochs))
-    offsets = {one.segment_id: data.draw(st.integers(0, SIZE)) for one in epoch.segments}
+    offsets = {segment.segment_id: data.draw(st.integers(0, SIZE)) for segment in epoch.segments}
     return PlacedCut(StreamCut.of("s", "t", offsets), epoch.segments)
 
 
@@ -53,7 +55,7 @@ def _by_slot(cut: PlacedCut, chains: list[list[StreamSegment]], slots: int) -> l
     """For each slot, how many segments came before, and the offset within the present one."""
     found = []
     for slot, chain in enumerate(chains):
-        (segment,) = (one for one in cut.segments if slot in _slots(one, slots))
+        (segment,) = (owner for owner in cut.segments if slot in _slots(owner, slots))
         found.append((chain.index(segment), cut.cut.offsets[segment.segment_id]))
     return found
 
@@ -63,13 +65,13 @@ def _by_slot(cut: PlacedCut, chains: list[list[StreamSegment]], slots: int) -> l
 def test_the_order_of_cuts_is_that_of_every_slot(histories: Histories, slot_count: int, data: st.DataObject):
     epochs = data.draw(histories(scales_max=4))
     chains = _chains(epochs, slot_count)
-    one, other = _position(data, epochs), _position(data, epochs)
-    pairs = list(zip(_by_slot(one, chains, slot_count), _by_slot(other, chains, slot_count), strict=True))
+    first, second = _position(data, epochs), _position(data, epochs)
+    pairs = list(zip(_by_slot(first, chains, slot_count), _by_slot(second, chains, slot_count), strict=True))
     before, after = any(left < right for left, right in pairs), any(left > right for left, right in pairs)
     expected = CutOrder.EQUAL_OR_AFTER if not before else CutOrder.OVERLAPS if after else CutOrder.BEFORE
-    assert compare_cuts(one, other) is expected
+    assert compare_cuts(first, second) is expected
     if expected is CutOrder.BEFORE:
-        assert compare_cuts(other, one) is CutOrder.EQUAL_OR_AFTER
+        assert compare_cuts(second, first) is CutOrder.EQUAL_OR_AFTER
 
 
 @given(data=st.data())
@@ -77,9 +79,9 @@ def test_the_order_of_cuts_is_that_of_every_slot(histories: Histories, slot_coun
 def test_a_later_cut_is_the_maximum_in_every_slot(histories: Histories, slot_count: int, data: st.DataObject):
     epochs = data.draw(histories(scales_max=4))
     chains = _chains(epochs, slot_count)
-    one, other = _position(data, epochs), _position(data, epochs)
-    pairs = zip(_by_slot(one, chains, slot_count), _by_slot(other, chains, slot_count), strict=True)
-    later = later_cut(one, other)
+    first, second = _position(data, epochs), _position(data, epochs)
+    pairs = zip(_by_slot(first, chains, slot_count), _by_slot(second, chains, slot_count), strict=True)
+    later = later_cut(first, second)
     assert _by_slot(later, chains, slot_count) == [max(pair) for pair in pairs]
     assert (later.cut.scope, later.cut.stream) == ("s", "t")
 
@@ -91,7 +93,7 @@ def test_the_side_of_a_segment_is_that_of_its_slots(histories: Histories, slot_c
     chains = _chains(epochs, slot_count)
     cut = _position(data, epochs)
     reached = [index for index, _ in _by_slot(cut, chains, slot_count)]
-    for segment in {one for epoch in epochs for one in epoch.segments}:
+    for segment in {segment for epoch in epochs for segment in epoch.segments}:
         slot = _slots(segment, slot_count)[0]
         gap = chains[slot].index(segment) - reached[slot]
         assert side_of(segment, cut) is (Side.IN if gap == 0 else Side.BEFORE if gap < 0 else Side.AFTER)
@@ -116,11 +118,11 @@ def _before(history: History, segment: StreamSegment) -> Sequence[StreamSegment]
 
 
 def _resolved(history: History, offsets: dict[int, int]) -> dict[int, int]:
-    everything = {one.segment_id: one for epoch in history.epochs for one in epoch.segments}
+    everything = {segment.segment_id: segment for epoch in history.epochs for segment in epoch.segments}
     named = [everything[identifier] for identifier in offsets]
-    ended = segments_read_to_end(offsets, named, lambda one: _before(history, one))
+    ended = segments_read_to_end(offsets, named, lambda segment: _before(history, segment))
     reached = {identifier: offset for identifier, offset in offsets.items() if offset != END_OF_SEGMENT}
-    return reached | {one.segment_id: history.lengths.get(one.segment_id, 0) for one in ended}
+    return reached | {segment.segment_id: history.lengths.get(segment.segment_id, 0) for segment in ended}
 
 
 @given(histories(), st.data())
@@ -133,7 +135,7 @@ def test_any_sealed_end_may_be_written_as_minus_one(history: History, data: st.D
         for identifier, offset in cut.items()
         if identifier not in history.epochs[-1].by_id and offset == history.lengths.get(identifier, 0)
     ]
-    written = {one for one in ends if data.draw(st.booleans())}
+    written = {identifier for identifier in ends if data.draw(st.booleans())}
     assert _resolved(history, cut | dict.fromkeys(written, END_OF_SEGMENT)) == cut
 
 
@@ -144,10 +146,10 @@ def test_segments_not_reached_change_nothing(history: History, data: st.DataObje
     read_on(data.draw, reader)
     cut = reader.cut().cut.offsets
     later = {
-        one.segment_id: END_OF_SEGMENT
+        segment.segment_id: END_OF_SEGMENT
         for epoch in history.epochs
-        for one in epoch.created
-        if epoch.replaced and any(before.segment_id in cut for before in _before(history, one))
+        for segment in epoch.created
+        if epoch.replaced and any(before.segment_id in cut for before in _before(history, segment))
     }
     some = {identifier: later[identifier] for identifier in later if data.draw(st.booleans())}
     assert _resolved(history, cut | some) == cut
@@ -202,12 +204,12 @@ def test_ends_are_told_next_to_older_segments():
 def test_several_segments_may_wait_each_for_its_own_predecessor():
     """0 and 1 merge, 2 and 3 too. The readers have finished 0 and 2, and wait for 1 and 3."""
     history = History.begin(4)
-    segments = [one.segment_id for one in history.active]
+    segments = [segment.segment_id for segment in history.active]
     for index in range(4):
         history.append(index, 10 + index)
     history.merge(0)
     history.merge(1)
-    waiting = [one.segment_id for one in history.active]
+    waiting = [segment.segment_id for segment in history.active]
     assert len(waiting) == 2
     cut = {segments[1]: 5, segments[3]: 6} | dict.fromkeys(waiting, END_OF_SEGMENT)
     assert _resolved(history, cut) == {segments[0]: 10, segments[1]: 5, segments[2]: 12, segments[3]: 6}

@@ -25,7 +25,7 @@ AT_REST = {StreamState.ACTIVE, StreamState.FROZEN}
 
 def test_every_request_on_a_stream_has_an_entry():
     assert set(STREAM_OPERATIONS) == {kind for kind in RequestKind if kind.resource is ResourceKind.STREAM}
-    assert {one.state for one in STREAM_OPERATIONS.values()} == set(StreamState) - AT_REST
+    assert {operation.state for operation in STREAM_OPERATIONS.values()} == set(StreamState) - AT_REST
 
 
 def test_every_pair_of_states():

@@ -58,7 +58,7 @@ def test_a_lifetime_keeps_every_invariant():
     for before, after in itertools.pairwise(HISTORY):
         assert after is not None
         check_write(before, after)
-    assert [one.state for one in HISTORY if one] == [
+    assert [stream.state for stream in HISTORY if stream] == [
         "CREATING",
         "ACTIVE",
         "SCALING",
@@ -288,7 +288,7 @@ def test_every_invariant_can_be_broken():
     [(name, before, after) for name, pairs in BREACHES.items() for before, after in pairs],
 )
 def test_a_breach_is_named_and_refused(name: str, before: Stream | None, after: Stream):
-    (invariant,) = (one for one in INVARIANTS if one.__name__ == name)
+    (invariant,) = (invariant for invariant in INVARIANTS if invariant.__name__ == name)
     assert not invariant(before, after)
     with pytest.raises(CorruptError):
         check_write(before, after)

@@ -51,10 +51,10 @@ def _steps_of_bounds(segments: int, cuts: int, monkeypatch: pytest.MonkeyPatch) 
         steps += len(cut.positions)
         return honest_offsets(cut)  # type: ignore[no-any-return]
 
-    def less(one: KeyRange, other: KeyRange) -> bool:
+    def less(first: KeyRange, second: KeyRange) -> bool:
         nonlocal steps
         steps += 1
-        return honest_less(one, other)
+        return honest_less(first, second)
 
     history = History.begin(segments)
     tails = [history.tail()]

@@ -33,15 +33,15 @@ def test_an_id_has_positive_halves_and_contains_the_epoch(epoch: int, randomness
     assert transactions.parse_transaction_id(transactions.transaction_text(identifier)) == identifier
 
 
-@given(one=st.integers(0, 2**94 - 1), other=st.integers(0, 2**94 - 1))
-def test_ids_differ_where_chance_does(one: int, other: int):
-    assert (transactions.transaction_id_of(1, one) == transactions.transaction_id_of(1, other)) == (one == other)
+@given(first=st.integers(0, 2**94 - 1), second=st.integers(0, 2**94 - 1))
+def test_ids_differ_where_chance_does(first: int, second: int):
+    assert (transactions.transaction_id_of(1, first) == transactions.transaction_id_of(1, second)) == (first == second)
 
 
 def test_ids_differ_in_each_bit_of_chance():
     whole = (1 << transactions.RANDOM_BITS) - 1
     chances = {0, whole, *(1 << bit for bit in range(transactions.RANDOM_BITS))}
-    assert len({transactions.transaction_id_of(1, one) for one in chances}) == len(chances)
+    assert len({transactions.transaction_id_of(1, chance) for chance in chances}) == len(chances)
     assert transactions.transaction_id_of(1, whole) == 0x00000001_7FFFFFFF_7FFFFFFF_FFFFFFFF
 
 
@@ -61,8 +61,8 @@ def test_the_name_of_a_transactions_segment():
 def test_only_an_open_transaction_is_pinged_or_marked():
     for mark, (transaction, code) in product(
         (
-            lambda one: transactions.pinged(one, 10_000, 1_000),
-            lambda one: transactions.marked_for_commit(one, CommitOrder(1, 2)),
+            lambda transaction: transactions.pinged(transaction, 10_000, 1_000),
+            lambda transaction: transactions.marked_for_commit(transaction, CommitOrder(1, 2)),
             transactions.marked_for_abort,
         ),
         (
@@ -146,7 +146,7 @@ def test_a_lease_outside_of_its_bounds_is_refused(lease_ms: int, lease_ms_max: i
 
 
 def test_a_lease_at_a_bound_is_taken():
-    assert [transactions.check_lease(one) for one in (10_000, 24 * 3600 * 1000)] == [10_000, 24 * 3600 * 1000]
+    assert [transactions.check_lease(lease_ms) for lease_ms in (10_000, 24 * 3600 * 1000)] == [10_000, 24 * 3600 * 1000]
     assert transactions.check_lease(20_000, 20_000) == 20_000
 
 
@@ -203,7 +203,7 @@ SEGMENTS = [StreamSegment(number, KeyRange(number / 4, (number + 1) / 4)) for nu
 
 
 def _numbers(segments: list[StreamSegment]) -> list[int]:
-    return [one.number for one in segments]
+    return [segment.number for segment in segments]
 
 
 def test_segments_on_demand_are_noted_before_they_are_created():

@@ -38,9 +38,13 @@ def _truncated(history: History, target: PlacedCut, before: Truncation | None) -
     assert not running.is_recorded
     assert not running.by_retention
     assert running.next_epoch == running.epochs.start, "the count begins with the first epoch"
-    gone = [one.segment_id for number in running.epochs for one in segments_that_go(running, history.epochs[number])]
+    gone = [
+        segment.segment_id for number in running.epochs for segment in segments_that_go(running, history.epochs[number])
+    ]
     size = before.size_bytes if before else 0
-    size += bytes_that_go(running, {one: history.lengths.get(one, 0) for one in gone}) + bytes_cut_off(running)
+    size += bytes_that_go(
+        running, {identifier: history.lengths.get(identifier, 0) for identifier in gone}
+    ) + bytes_cut_off(running)
     recorded = running.truncation
     return Truncation(recorded.head, recorded.first_epoch, size), gone
 
@@ -60,14 +64,14 @@ def test_each_segment_goes_once_and_each_byte_is_counted(history: History, data:
         assert truncation.size_bytes == history.size(reader.cut())
         for _ in range(data.draw(st.integers(0, 3))):
             grow(data.draw, history)
-    everything = {one.segment_id: one for epoch in history.epochs for one in epoch.segments}
-    left = {one.segment_id for one in segments_left(everything.values(), truncation)}
+    everything = {segment.segment_id: segment for epoch in history.epochs for segment in epoch.segments}
+    left = {segment.segment_id for segment in segments_left(everything.values(), truncation)}
     assert sorted(removed) == sorted(everything.keys() - left)
-    assert left == {one.segment_id for one in everything.values() if not _is_before(one, reader.cut())}
+    assert left == {segment.segment_id for segment in everything.values() if not _is_before(segment, reader.cut())}
 
 
 def _is_before(segment: StreamSegment, cut: PlacedCut) -> bool:
-    return all(segment.epoch < one.epoch for one in overlapping(cut.segments, segment.key_range))
+    return all(segment.epoch < at_head.epoch for at_head in overlapping(cut.segments, segment.key_range))
 
 
 @given(histories(), st.data())
@@ -79,10 +83,14 @@ def test_readers_of_an_epoch_start_at_the_head_or_behind_it(history: History, da
     truncation = Truncation(head, _first_epoch(history, head), 0)
     for epoch in history.epochs:
         found = superimposed(epoch.segments, truncation)
-        assert list(found) == sorted(found, key=lambda one: one.key_range)
-        assert found == {one: head.cut.offsets.get(one.segment_id) for one in found}
+        assert list(found) == sorted(found, key=lambda shown_segment: shown_segment.key_range)
+        assert found == {shown_segment: head.cut.offsets.get(shown_segment.segment_id) for shown_segment in found}
         for point in SAMPLES:
-            shown = [one for one in found if one.key_range.low <= point < one.key_range.high]
+            shown = [
+                shown_segment
+                for shown_segment in found
+                if shown_segment.key_range.low <= point < shown_segment.key_range.high
+            ]
             (segment,) = overlapping(epoch.segments, KeyRange(point, point + 1 / 1024))
             (at_head,) = overlapping(head.segments, KeyRange(point, point + 1 / 1024))
             assert (at_head if segment.epoch < at_head.epoch else segment) in shown
@@ -94,12 +102,12 @@ def test_a_cut_is_moved_back_to_ends_that_are_known(history: History, data: st.D
     reader = Reader.at_head(history)
     read_on(data.draw, reader)
     cut = reader.cut()
-    lengths = {one: data.draw(st.integers(0, 60)) for one in cut.cut.offsets if data.draw(st.booleans())}
+    lengths = {identifier: data.draw(st.integers(0, 60)) for identifier in cut.cut.offsets if data.draw(st.booleans())}
     moved = cut.within(lengths)
     assert (moved.cut.scope, moved.cut.stream, moved.segments) == (cut.cut.scope, cut.cut.stream, cut.segments)
     assert moved.cut.offsets == {
-        one: lengths[one] if one in lengths and lengths[one] < offset else offset
-        for one, offset in cut.cut.offsets.items()
+        identifier: lengths[identifier] if identifier in lengths and lengths[identifier] < offset else offset
+        for identifier, offset in cut.cut.offsets.items()
     }
 
 
@@ -124,7 +132,9 @@ def test_stream_without_a_truncation_begins_at_its_first_bytes():
         history.append(index, 10)
     history.split(0)
     first = very_beginning("s", "t", history.epochs[0])
-    assert first == StreamCut.of("s", "t", dict.fromkeys((one.segment_id for one in history.epochs[0].segments), 0))
+    assert first == StreamCut.of(
+        "s", "t", dict.fromkeys((segment.segment_id for segment in history.epochs[0].segments), 0)
+    )
     assert is_very_beginning(first)
     assert segments_left(history.active, None) == list(history.active)
 

@@ -185,7 +185,7 @@ def test_watermarks_never_go_back_and_cover_the_key_space_once(data: Any, histor
         watermark = found.watermark
         if watermark is None:
             continue
-        assert covers_key_space_once([one.segment.key_range for one in watermark.cut])
+        assert covers_key_space_once([position.segment.key_range for position in watermark.cut])
         assert watermark.lower_time <= watermark.upper_time
         active = [mark for mark in marks if mark not in found.inactive]
         for mark in active:

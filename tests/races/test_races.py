@@ -90,7 +90,7 @@ class Client:
         first = self.random.randrange(max(1, len(segments) - 1))
         pair = segments[first : first + 2]
         new = ranges(pair[0].key_range.low, pair[-1].key_range.high)
-        self.world.streams.scale_stream("s", "t", [one.segment_id for one in pair], new)
+        self.world.streams.scale_stream("s", "t", [segment.segment_id for segment in pair], new)
 
     def write(self) -> None:
         chosen = self.random.choice(self._tail())
@@ -208,21 +208,21 @@ def race(world: StreamWorld, operations: list[str], seed: int, gives_up: float =
     processors = [Processor(world, seed + number, gives_up) for number in range(PROCESSORS)]
     over = threading.Event()
     with ThreadPoolExecutor(CLIENTS + PROCESSORS + 1) as pool:
-        working = [pool.submit(one.run, over) for one in processors]
+        working = [pool.submit(processor.run, over) for processor in processors]
         try:
-            for one in [pool.submit(client.run, operations) for client in clients]:
-                one.result()
+            for call in [pool.submit(client.run, operations) for client in clients]:
+                call.result()
             world.sweep()
         finally:
             over.set()
-        for one in working:
-            one.result()
+        for call in working:
+            call.result()
     last = Processor(world)
     for _ in range(ROUNDS_OF_TICKS):
         _tick(world)
         while last.once() or len(world.bare_queue) or len(world.bare_commits) or len(world.bare_aborts):
             world.clock.advance(1)
-    failures = [failure for one in [*processors, last] for failure in one.failures]
+    failures = [failure for processor in [*processors, last] for failure in processor.failures]
     assert failures == [], f"seed {seed}"
     return sum((client.told for client in clients), Counter())
 
@@ -262,7 +262,7 @@ def test_requests_rolled_back_during_a_race_leave_a_sound_stream(kind: str, seed
     race(world, KINDS[kind], seed, gives_up=0.3)
     assert_sound(world)
     letters = world.dead_letters.list_letters(1_000).items
-    assert {one.status for one in letters} <= {DeadLetterStatus.UNDONE, DeadLetterStatus.DONE}
+    assert {letter.status for letter in letters} <= {DeadLetterStatus.UNDONE, DeadLetterStatus.DONE}
 
 
 def test_clients_that_agree_to_disagree_still_get_on():

@@ -21,8 +21,8 @@ def taken_over(
     made.claimed(epoch)
     made.record_read(ContainerLog(3, LogState.OPEN, MEMBERS, ledgers, 10), 3)
     effects: list[WriterEffect] = []
-    for one in MEMBERS:
-        effects += made.opened(one, Opened(0, made.session_of(one), 0, epoch, 10, 0, runs))
+    for member in MEMBERS:
+        effects += made.opened(member, Opened(0, made.session_of(member), 0, epoch, 10, 0, runs))
     return made, effects
 
 

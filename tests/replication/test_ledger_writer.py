@@ -32,7 +32,7 @@ def test_entry_is_sent_to_every_streaming_member():
     made = writer(streaming=(OWN, B))
     entry, effects = made.append(SIZE)
     assert entry == 10
-    assert effects == [Send(one, 10, 10, Source.MEMORY, 0) for one in (OWN, B)]
+    assert effects == [Send(member, 10, 10, Source.MEMORY, 0) for member in (OWN, B)]
 
 
 def test_entry_is_acknowledged_when_two_members_have_it():
@@ -206,7 +206,7 @@ def test_idle_members_learn_what_is_acknowledged():
     append(made)
     for replica in (OWN, B, C):
         ack(made, replica, 10)
-    assert of(SendPulse, made.tick(500)) == [SendPulse(one, 10, 10) for one in (OWN, B, C)]
+    assert of(SendPulse, made.tick(500)) == [SendPulse(member, 10, 10) for member in (OWN, B, C)]
     assert of(SendPulse, made.tick(1000)) == []
 
 
@@ -306,7 +306,7 @@ def test_ended_log_drops_its_members_and_has_no_owner():
     sessions = {replica: made.session_of(replica) for replica in (OWN, B, C)}
     made.close()
     effects = made.ended()
-    assert of(DropMember, effects) == [DropMember(one, session) for one, session in sessions.items()]
+    assert of(DropMember, effects) == [DropMember(member, session) for member, session in sessions.items()]
     assert of(Fail, effects)
     assert made.has_failed
 
@@ -331,8 +331,8 @@ def test_learner_of_a_lost_end_begins_with_nothing():
     made = writer(streaming=(OWN, B, C))
     for _ in range(10):
         append(made)
-    for one in (OWN, B, C):
-        ack(made, one, 19)
+    for member in (OWN, B, C):
+        ack(made, member, 19)
     made.place(Placement(wanted={"c": D}, zones=ZONES))
     made.tick(BOUNDS.silence_ms)
     session = made.session_of(D)
@@ -340,7 +340,7 @@ def test_learner_of_a_lost_end_begins_with_nothing():
     lost = Opened(0, session, 0, EPOCH, 15, 0, ())
     effects = made.opened(D, lost)
     assert of(DropMember, effects) == [DropMember(D, session)]
-    assert [one.member for one in of(OpenMember, effects)] == [D]
+    assert [effect.member for effect in of(OpenMember, effects)] == [D]
     assert D not in made.positions
     effects = made.opened(D, replace(lost, session=made.session_of(D)))
     assert of(Suspect, effects), "a release that keeps its truncation point is refused"

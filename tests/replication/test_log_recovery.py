@@ -292,7 +292,7 @@ def test_entries_of_another_log_are_not_copied(field: str):
     (read,) = of(ReadEntries, answer(made, B, 20) + made.tick(GRACE))
     request = read.message.request
     other = {field: 4, "truncated_before": 15}
-    others = tuple(Entry(one.header._replace(**other), one.payload) for one in entries(18, 19))
+    others = tuple(Entry(entry.header._replace(**other), entry.payload) for entry in entries(18, 19))
     assert of(SendCopies, made.entries(request, Entries(request, 0, False, others))) == []
     assert made.truncated_before == 10
 
@@ -385,8 +385,8 @@ def test_vanished_record_tells_no_replica_to_discard():
     assert of(Blocked, effects)
     made.link_lost(B)
     opens = [*of(OpenMember, made.tick(2 * GRACE)), *of(OpenMember, made.tick(2 * GRACE + BOUNDS.retry_ms))]
-    assert [one.member for one in opens] == [B, C]
-    for one in opens:
+    assert [effect.member for effect in opens] == [B, C]
+    for effect in opens:
         replica = ReplicaLog(0, RecoveredLog(5, 10, runs=(HeldRun(5, 10, 20, 20),)))
-        replica.open(1, one.message)
+        replica.open(1, effect.message)
         assert replica.needs(5, 19)

@@ -39,7 +39,7 @@ def test_own_replica_of_a_lost_end_is_emptied():
     session = made.session_of(OWN)
     effects = tell(made, OWN, LOST_POINT) + made.tick(GRACE)
     assert of(DropMember, effects) == [DropMember(OWN, session)]
-    assert [one.member for one in of(OpenMember, effects)] == [OWN]
+    assert [effect.member for effect in of(OpenMember, effects)] == [OWN]
     assert made.tick(2 * GRACE) == [], "nothing is decided before the own replica has answered again"
     tell(made, OWN, 0)
     made.tick(3 * GRACE)
@@ -54,7 +54,7 @@ def test_truncation_point_of_a_lost_end_does_not_count(point: int):
     tell_whole(made, OWN)
     effects = tell_whole(made, B) + made.tick(GRACE)
     assert (made.last, made.truncated_before) == (60, 10)
-    assert [one.member for one in of(DropMember, effects)] == [D]
+    assert [effect.member for effect in of(DropMember, effects)] == [D]
     (write,) = of(WriteRecord, effects + made.tick(2 * GRACE))
     assert D not in write.log.members
 
@@ -64,7 +64,7 @@ def test_late_answer_of_a_lost_end_does_not_count():
     tell(made, OWN, 10, HeldRun(3, 10, 50, 50), HeldRun(5, 50, 55, 55))
     tell_whole(made, B)
     made.tick(GRACE)
-    assert [one.member for one in of(DropMember, tell(made, D, LOST_POINT))] == [D]
+    assert [effect.member for effect in of(DropMember, tell(made, D, LOST_POINT))] == [D]
     assert tell(made, D, LOST_POINT) == [], "a release that keeps it is left out"
     assert (made.last, made.truncated_before) == (60, 10)
 
@@ -85,7 +85,7 @@ def test_emptied_replica_is_no_member_until_it_answers_again():
     tell(made, B, 10, HeldRun(3, 10, 50, 50), HeldRun(5, 50, 55, 55))
     made.tick(GRACE)
     effects = tell(made, D, LOST_POINT, HeldRun(5, 50, 61, 61))
-    assert [type(one) for one in effects] == [DropMember, OpenMember]
+    assert [type(effect) for effect in effects] == [DropMember, OpenMember]
     assert D not in made._answers
     assert made.acknowledged(D, made.session_of(D), 5, 60) == []
     assert of(WriteRecord, made.tick(3 * GRACE)) == []

@@ -120,7 +120,9 @@ views = st.sampled_from([STREAMING, DOWN, LATE])
 
 
 @given(
-    st.sets(replicas, min_size=1, max_size=2).filter(lambda some: len({ZONES[one] for one in some}) == len(some)),
+    st.sets(replicas, min_size=1, max_size=2).filter(
+        lambda some: len({ZONES[replica] for replica in some}) == len(some)
+    ),
     st.dictionaries(replicas, views),
     st.sampled_from([B, D]),
     st.sampled_from([C, C2]),
@@ -140,7 +142,7 @@ def test_any_change_keeps_owner_zones_and_size(
         return
     assert OWN in wanted.members
     assert COPIES_MIN <= len(wanted.members) <= 3
-    assert len({ZONES[one] for one in wanted.members}) == len(wanted.members)
+    assert len({ZONES[member] for member in wanted.members}) == len(wanted.members)
     assert len(set(wanted.members) - set(ensemble.members)) <= 1
     assert len(set(ensemble.members) - set(wanted.members)) <= 1
 
@@ -157,7 +159,7 @@ def test_destroyed_member_goes_although_another_one_is_down():
 
 
 def test_takeover_waits_for_zones_of_new_stores():
-    known = {one: zone for one, zone in ZONES.items() if one != D}
+    known = {replica: zone for replica, zone in ZONES.items() if replica != D}
     assert members_after_takeover((OWN, D, C), Ensemble((D, C, B)), known) == (OWN, C)
     assert members_after_takeover((OWN, D), Ensemble((D, C, B)), known) == (OWN,)
     assert members_after_takeover((OWN, D), Ensemble((D, C, B)), ZONES) == (OWN, D)

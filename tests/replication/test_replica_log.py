@@ -41,7 +41,7 @@ def entry(
 
 
 def open_message(writer: int = 1, session: int = 1, truncated_before: int = 0, ledgers: tuple = ((1, 0),)) -> Open:
-    return Open(0, session, writer, truncated_before, tuple(LedgerStart(*one) for one in ledgers))
+    return Open(0, session, writer, truncated_before, tuple(LedgerStart(*ledger) for ledger in ledgers))
 
 
 def opened(effects: list[ReplicaEffect]) -> Opened:
@@ -75,7 +75,7 @@ def test_promise_is_durable_before_it_is_reported():
 def test_opened_waits_for_entries_that_were_queued_before():
     log = log_with()
     log.entry(LINK, *entry(0))
-    assert not [one for one in log.open(OTHER_LINK, open_message(writer=2)) if isinstance(one, Answer)]
+    assert not [effect for effect in log.open(OTHER_LINK, open_message(writer=2)) if isinstance(effect, Answer)]
     assert opened(log.committed(3)).runs == (HeldRun(1, 0, 1, 1),)
 
 
@@ -246,10 +246,10 @@ class AnyHistory(RuleBasedStateMachine):
             elif isinstance(effect, Answer) and isinstance(effect.message, Opened):
                 assert effect.message.promise >= self.promised
                 self.promised = effect.message.promise
-                assert any(one.writer_epoch >= self.promised for one in self.durable)
+                assert any(record.writer_epoch >= self.promised for record in self.durable)
                 assert all(run.start <= run.end <= run.had_end for run in effect.message.runs)
             elif isinstance(effect, Held):
-                held = {one.entry for one in self.durable if one.kind is RecordKind.ENTRY}
+                held = {record.entry for record in self.durable if record.kind is RecordKind.ENTRY}
                 assert set(range(self.log.truncated_before, effect.last + 1)) <= held
 
     @rule(writer=st.integers(1, 4), session=st.integers(1, 4), truncated_before=st.integers(0, 3))
@@ -278,14 +278,14 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        promise = max([one.writer_epoch for one in self.durable], default=0)
-        truncated_before = max([one.truncated_before for one in self.durable], default=0)
+        promise = max([record.writer_epoch for record in self.durable], default=0)
+        truncated_before = max([record.truncated_before for record in self.durable], default=0)
         entries: set[int] = set()
-        for one in self.durable:
-            if one.kind is RecordKind.DROP:
+        for record in self.durable:
+            if record.kind is RecordKind.DROP:
                 entries.clear()
-            elif one.kind is RecordKind.ENTRY:
-                entries.add(one.entry)
+            elif record.kind is RecordKind.ENTRY:
+                entries.add(record.entry)
         held = {number for number in entries if number >= truncated_before}
         start, had_end = min(held, default=0), max(held, default=-1) + 1
         end = next(number for number in range(start, had_end + 1) if number not in held)
@@ -433,7 +433,7 @@ def test_entry_moves_the_truncation_point():
 def test_jump_that_an_entry_tells_fills_the_gap():
     log = log_with(0, 1)
     queued = log.entry(LINK, *entry(7, truncated_before=7))
-    assert [one.header.kind for one in queued if isinstance(one, QueueRecord)] == [
+    assert [effect.header.kind for effect in queued if isinstance(effect, QueueRecord)] == [
         RecordKind.TRUNCATION,
         RecordKind.ENTRY,
     ]

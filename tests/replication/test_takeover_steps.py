@@ -65,13 +65,14 @@ def test_each_replica_is_opened_under_the_new_epoch():
     assert (made.replicas, made.chain.ledgers, made.session_of(B)) == ((OWN, B, C), (), 0)
     made.claimed(EPOCH)
     assert made.record_read(LOG, 3) == [
-        OpenMember(one, Open(CONTAINER, session, EPOCH, 10, LOG.ledgers)) for one, session in ((OWN, 1), (B, 2), (C, 3))
+        OpenMember(member, Open(CONTAINER, session, EPOCH, 10, LOG.ledgers))
+        for member, session in ((OWN, 1), (B, 2), (C, 3))
     ]
     answer(made, B, 20)
     assert made.tick(BOUNDS.retry_ms)[1:3] == [
-        OpenMember(one, Open(CONTAINER, session, EPOCH, 10, LOG.ledgers)) for one, session in ((OWN, 4), (C, 5))
+        OpenMember(member, Open(CONTAINER, session, EPOCH, 10, LOG.ledgers)) for member, session in ((OWN, 4), (C, 5))
     ]
-    assert [made.session_of(one) for one in (OWN, B, C)] == [4, 2, 5]
+    assert [made.session_of(member) for member in (OWN, B, C)] == [4, 2, 5]
     assert made.sessions == 5, "the writer of the next ledger counts on from here"
 
 
@@ -153,8 +154,8 @@ def test_a_new_log_gets_all_copies_that_are_wanted():
     made.claimed(EPOCH)
     made.record_read(None, 0)
     effects: list[WriterEffect] = []
-    for one in (OWN, *others):
-        effects += made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 0, 0, ()))
+    for member in (OWN, *others):
+        effects += made.opened(member, Opened(0, made.session_of(member), 0, EPOCH, 0, 0, ()))
     (write,) = of(WriteRecord, effects)
     assert (write.log.members, write.log.copies) == ((OWN, *others), 4)
 
@@ -167,7 +168,7 @@ def test_members_learn_the_truncation_point():
     answer(made, OWN, 20)
     answer(made, B, 20, truncated_before=12)
     effects = answer(made, C, 20)
-    assert of(SendPulse, effects) == [SendPulse(one, NO_POSITION, 12) for one in (OWN, B, C)]
+    assert of(SendPulse, effects) == [SendPulse(member, NO_POSITION, 12) for member in (OWN, B, C)]
     (write,) = of(WriteRecord, effects)
     assert write.log.truncated_before == 12
 
@@ -177,12 +178,12 @@ def test_a_vanished_record_is_told_by_newer_entries(past_before: int, is_blocked
     """Entries of epochs before the point are of a log that an operator gave up."""
     made = started(None, past_before=past_before)
     effects: list[WriterEffect] = []
-    for one in (OWN, B, C):
+    for member in (OWN, B, C):
         runs = (HeldRun(5, 0, 20, 20),)
-        effects += made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 0, 0, runs))
+        effects += made.opened(member, Opened(0, made.session_of(member), 0, EPOCH, 0, 0, runs))
     blocked, written = of(Blocked, effects), of(WriteRecord, effects)
-    assert ["record" in one.reason for one in blocked] == [True] * is_blocked
-    assert [one.log.ledgers for one in written] == ([] if is_blocked else [(LedgerStart(EPOCH, 0),)])
+    assert ["record" in effect.reason for effect in blocked] == [True] * is_blocked
+    assert [effect.log.ledgers for effect in written] == ([] if is_blocked else [(LedgerStart(EPOCH, 0),)])
 
 
 def test_a_missing_end_stays_the_reason_of_the_block():
@@ -213,15 +214,15 @@ def test_two_replicas_of_a_lost_end_are_emptied():
     made = LogRecovery(0, OWN, (OWN, D, b"\5" * 16), ZONES, 3, BOUNDS, 0)  # type: ignore[arg-type]
     made.claimed(EPOCH)
     made.record_read(log, 3)
-    others = [one for one in made.replicas if one not in log.members]
-    sessions = [made.session_of(one) for one in others]
-    for one in others:
-        made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 100, 0, ()))
+    others = [replica for replica in made.replicas if replica not in log.members]
+    sessions = [made.session_of(replica) for replica in others]
+    for replica in others:
+        made.opened(replica, Opened(0, made.session_of(replica), 0, EPOCH, 100, 0, ()))
     effects: list[WriterEffect] = []
-    for one in log.members:
+    for member in log.members:
         runs = (HeldRun(3, 10, 20, 20), HeldRun(5, 20, 25, 25))
-        effects += made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 10, 0, runs))
-    dropped = [DropMember(one, session) for one, session in zip(others, sessions, strict=True)]
+        effects += made.opened(member, Opened(0, made.session_of(member), 0, EPOCH, 10, 0, runs))
+    dropped = [DropMember(replica, session) for replica, session in zip(others, sessions, strict=True)]
     assert of(DropMember, effects) == dropped
     assert members_opened(effects) == others
 
@@ -242,8 +243,8 @@ def test_a_complete_pair_waits_for_the_third_copy():
 
 def test_the_third_copy_ends_the_wait():
     made = recovery()
-    for one, end in ((OWN, 20), (B, 20), (C, 15)):
-        answer(made, one, end)
+    for member, end in ((OWN, 20), (B, 20), (C, 15)):
+        answer(made, member, end)
     assert of(WriteRecord, made.acknowledged(C, made.session_of(C), 5, 18)) == []
     (write,) = of(WriteRecord, made.acknowledged(C, made.session_of(C), 5, 19))
     assert set(write.log.members) == {OWN, B, C}
@@ -280,8 +281,8 @@ def test_only_acknowledgements_of_this_session_count():
 def test_entries_behind_a_closed_ledger_are_no_copies():
     """A replica has entries of the closed ledger behind its end. They are not those of the next one."""
     made = recovery(replace(LOG, ledgers=(LedgerStart(4, 10), LedgerStart(5, 20))))
-    for one, runs in ((OWN, (HeldRun(4, 10, 20, 20), HeldRun(5, 20, 25, 25))), (B, (HeldRun(4, 10, 15, 15),))):
-        made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 10, 0, runs))
+    for member, runs in ((OWN, (HeldRun(4, 10, 20, 20), HeldRun(5, 20, 25, 25))), (B, (HeldRun(4, 10, 15, 15),))):
+        made.opened(member, Opened(0, made.session_of(member), 0, EPOCH, 10, 0, runs))
     made.tick(GRACE)
     made.tick(2 * GRACE)
     made.sent(B, made.session_of(B), 24)
@@ -309,7 +310,7 @@ def test_copies_are_stored_before_more_are_asked_for():
 
 def test_copies_bring_the_truncation_point():
     made, _ = reading()
-    later = tuple(replace(one, header=one.header._replace(truncated_before=12)) for one in entries(15, 19))
+    later = tuple(replace(entry, header=entry.header._replace(truncated_before=12)) for entry in entries(15, 19))
     made.entries(1, Entries(1, 0, False, later))
     assert made.truncated_before == 12
 
@@ -331,7 +332,7 @@ def test_a_late_answer_is_progress():
 def test_a_stalled_copy_names_who_lacks_entries():
     made = copying()
     (blocked,) = of(Blocked, made.tick(GRACE + BOUNDS.stall_ms))
-    assert [one.hex()[:8] in blocked.reason for one in (OWN, B, C)] == [False, True, True]
+    assert [member.hex()[:8] in blocked.reason for member in (OWN, B, C)] == [False, True, True]
     assert "19" in blocked.reason
 
 
@@ -343,8 +344,8 @@ def test_the_log_is_served_up_to_the_new_ledger():
     made = recovery(ContainerLog(3, LogState.OPEN, (OWN, B, C), ledgers, 4))
     runs = (HeldRun(3, 4, 10, 10), HeldRun(4, 10, 14, 14), HeldRun(5, 14, 20, 20))
     effects: list[WriterEffect] = []
-    for one in (OWN, B, C):
-        effects += made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 4, 0, runs))
+    for member in (OWN, B, C):
+        effects += made.opened(member, Opened(0, made.session_of(member), 0, EPOCH, 4, 0, runs))
     (write,) = of(WriteRecord, effects)
     assert write.log.ledgers == (*ledgers, LedgerStart(EPOCH, 20))
     assert made.record_written(4) == [Serve(write.log, 4, 4, 19)]
@@ -355,8 +356,8 @@ def test_the_log_is_served_up_to_the_new_ledger():
 def test_a_write_whose_version_was_refused_serves_nothing():
     """The record is read first: it may be of another owner."""
     made = recovery()
-    for one in (OWN, B, C):
-        answer(made, one, 20)
+    for member in (OWN, B, C):
+        answer(made, member, 20)
     assert made.record_conflict() == [ReadRecord()]
     assert made.record_written(4) == []
     assert made.step is RecoveryStep.READ
@@ -512,7 +513,7 @@ def test_a_second_attempt_forgets_what_replicas_had():
     answer(made, B, 15)
     effects = made.tick(now_ms + GRACE)
     assert of(WriteRecord, effects) == []
-    assert [(one.member, one.first) for one in of(Send, effects)] == [(B, 15)]
+    assert [(effect.member, effect.first) for effect in of(Send, effects)] == [(B, 15)]
 
 
 def test_a_blocked_takeover_reads_the_record_once_in_a_pause():

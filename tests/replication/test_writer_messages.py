@@ -50,9 +50,9 @@ def test_each_member_is_opened_for_this_ledger():
     ledgers = (LedgerStart(3, 2), LedgerStart(EPOCH, 10))
     made = LedgerWriter(9, OWN, replace(LOG, ledgers=ledgers), 3, 4, 20, BOUNDS, 0)
     assert made.start() == [
-        OpenMember(one, Open(9, session, EPOCH, 4, ledgers)) for one, session in ((OWN, 21), (B, 22), (C, 23))
+        OpenMember(member, Open(9, session, EPOCH, 4, ledgers)) for member, session in ((OWN, 21), (B, 22), (C, 23))
     ]
-    assert [made.session_of(one) for one in (OWN, B, C, D)] == [21, 22, 23, 0]
+    assert [made.session_of(member) for member in (OWN, B, C, D)] == [21, 22, 23, 0]
     assert made.tick(0) == [], "it does not know yet where copies are wanted"
 
 
@@ -211,13 +211,13 @@ def two_ledgers() -> LedgerWriter:
 def test_entries_behind_the_end_of_a_closed_ledger_do_not_count():
     """An earlier owner sent them, and no quorum had them. The numbers are those of other entries now."""
     made = two_ledgers()
-    for one in (OWN, B):
-        made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 2, 0, (HeldRun(3, 2, 6, 6),)))
+    for member in (OWN, B):
+        made.opened(member, Opened(0, made.session_of(member), 0, EPOCH, 2, 0, (HeldRun(3, 2, 6, 6),)))
     append(made, 3)
-    for one in (OWN, B):
-        assert of(Acknowledge, made.acknowledged(one, made.session_of(one), 3, 12)) == []
-        assert made.positions[one] == 9
-        assert of(Acknowledge, made.acknowledged(one, made.session_of(one), 4, 12)) == []
+    for member in (OWN, B):
+        assert of(Acknowledge, made.acknowledged(member, made.session_of(member), 3, 12)) == []
+        assert made.positions[member] == 9
+        assert of(Acknowledge, made.acknowledged(member, made.session_of(member), 4, 12)) == []
     assert made.acknowledged_entry == 9
 
 
@@ -298,8 +298,8 @@ def test_a_pulse_is_not_repeated_before_its_time():
     made = writer()
     for entry, now_ms in ((10, 100), (11, 100 + BOUNDS.pulse_ms - 1), (12, 100 + BOUNDS.pulse_ms)):
         append(made)
-        for one in (OWN, B, C):
-            ack(made, one, entry)
+        for member in (OWN, B, C):
+            ack(made, member, entry)
         pulses = of(SendPulse, made.tick(now_ms))
         assert [pulse.acknowledged_entry for pulse in pulses] == ([] if entry == 11 else 3 * [entry])
 
@@ -309,16 +309,16 @@ def test_a_new_log_has_nothing_to_tell():
     made = LedgerWriter(0, OWN, log, 3, 0, 0, BOUNDS, 0)
     made.place(whole())
     made.start()
-    for one in (OWN, B, C):
-        made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 0, 0, ()))
+    for member in (OWN, B, C):
+        made.opened(member, Opened(0, made.session_of(member), 0, EPOCH, 0, 0, ()))
     assert made.tick(BOUNDS.pulse_ms) == []
 
 
 def with_acknowledged(entries: int) -> LedgerWriter:
     made = writer(streaming=(OWN, B))
     append(made, entries)
-    for one in (OWN, B):
-        ack(made, one, 9 + entries)
+    for member in (OWN, B):
+        ack(made, member, 9 + entries)
     return made
 
 
@@ -378,8 +378,8 @@ def test_a_stall_is_no_long_silence():
     stalls_ms = 2 * BOUNDS.silence_ms
     made.tick(stalls_ms)
     append(made)
-    for one in (OWN, C):
-        ack(made, one, 10)
+    for member in (OWN, C):
+        ack(made, member, 10)
     effects = made.tick(stalls_ms + BOUNDS.stall_ms)
     assert [effect.member for effect in of(OpenMember, effects)] == [B]
     assert of(WriteRecord, effects + made.tick(stalls_ms + BOUNDS.stall_ms + 1)) == []
@@ -389,13 +389,13 @@ def test_a_stall_is_no_long_silence():
 def test_a_member_that_catches_up_is_not_silent():
     made = writer()
     append(made, 3)
-    for one in (OWN, B, C):
-        ack(made, one, 12)
+    for member in (OWN, B, C):
+        ack(made, member, 12)
     made.link_lost(B)
     made.tick(1)
     append(made)
-    for one in (OWN, C):
-        ack(made, one, 13)
+    for member in (OWN, C):
+        ack(made, member, 13)
     made.tick(BOUNDS.silence_ms - 1)
     open_with(made, B, 13)
     assert made.member_states()[B] is MemberState.CATCHING_UP
@@ -425,8 +425,8 @@ def test_a_member_learns_of_entries_that_are_truncated(truncated_before: int):
 def test_a_member_truncated_behind_the_end_is_refused(truncated_before: int, is_taken: bool):
     made = with_acknowledged(2)
     effects = made.opened(C, Opened(0, made.session_of(C), 0, EPOCH, truncated_before, 0, ()))
-    assert [one.member for one in of(Suspect, effects)] == ([] if is_taken else [C])
-    assert all("13" in one.reason for one in of(Suspect, effects))
+    assert [effect.member for effect in of(Suspect, effects)] == ([] if is_taken else [C])
+    assert all("13" in effect.reason for effect in of(Suspect, effects))
     assert made.positions.get(C) == (11 if is_taken else None)
 
 
@@ -437,8 +437,8 @@ def changing() -> LedgerWriter:
     """The owner replaces C by D; the write of the record is under way. Entries 10 to 12 are everywhere."""
     made = writer()
     append(made, 3)
-    for one in (OWN, B, C):
-        ack(made, one, 12)
+    for member in (OWN, B, C):
+        ack(made, member, 12)
     made.truncate(11)
     made.place(Placement({"a": OWN, "b": B, "c": D}, ZONES))
     made.tick(100)
@@ -477,8 +477,8 @@ def test_the_record_that_is_read_decides_the_members():
 def test_a_closed_ledger_in_the_record_is_no_other_owner():
     made = two_ledgers()
     log, runs = made.log, (HeldRun(3, 2, 10, 10),)
-    for one in (OWN, B):
-        made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 2, 0, runs))
+    for member in (OWN, B):
+        made.opened(member, Opened(0, made.session_of(member), 0, EPOCH, 2, 0, runs))
     assert of(WriteRecord, made.tick(BOUNDS.silence_ms))
     made.record_conflict()
     assert of(Fail, made.record_read(log.with_members((OWN, B), 2), 4)) == []
@@ -516,8 +516,8 @@ def test_a_learner_that_never_answered_is_dropped():
 def test_a_change_that_holds_up_nothing_is_not_written_back(lacks: int, written: tuple[object, ...]):
     made = changing()
     append(made)
-    for one in (OWN, C):
-        ack(made, one, 13)
+    for member in (OWN, C):
+        ack(made, member, 13)
     ack(made, B, 13 - lacks)
     made.record_unknown()
     (write,) = of(WriteRecord, made.tick(200 + BOUNDS.change_patience_ms))
@@ -529,8 +529,8 @@ def test_a_change_that_holds_up_nothing_is_not_written_back(lacks: int, written:
 def test_a_member_that_lacks_too_much_is_removed(lag: int, is_kept: bool):
     made = writer(replace(BOUNDS, lag_bytes=2 * SIZE))
     append(made, 10)
-    for one, last in ((OWN, 17), (B, 17), (C, 17 - lag)):
-        ack(made, one, last)
+    for member, last in ((OWN, 17), (B, 17), (C, 17 - lag)):
+        ack(made, member, last)
     writes = of(WriteRecord, made.tick(10))
     assert [write.log.members for write in writes] == ([] if is_kept else [(OWN, B)]), "entries 18 and 19 are no lag"
 
@@ -539,8 +539,8 @@ def test_a_member_that_lacks_too_much_is_removed(lag: int, is_kept: bool):
 def test_a_learner_joins_when_it_lacks_little(lag: int, joins: bool):
     made = writer(replace(BOUNDS, join_lag_bytes=2 * SIZE), replace(LOG, members=(OWN, B)), (OWN, B))
     append(made, 10)
-    for one in (OWN, B):
-        ack(made, one, 17)
+    for member in (OWN, B):
+        ack(made, member, 17)
     made.tick(100)
     open_with(made, C, 18 - lag)
     made.tick(200)
@@ -561,9 +561,9 @@ def test_a_learner_without_the_closed_ledgers_does_not_join():
     made = LedgerWriter(0, OWN, log, 3, 2, 0, BOUNDS, 0)
     made.place(whole())
     made.start()
-    for one, end in ((OWN, 10), (B, 10), (C, 9)):
+    for member, end in ((OWN, 10), (B, 10), (C, 9)):
         made.tick(0)
-        made.opened(one, Opened(0, made.session_of(one), 0, EPOCH, 2, 0, (HeldRun(3, 2, end, end),)))
+        made.opened(member, Opened(0, made.session_of(member), 0, EPOCH, 2, 0, (HeldRun(3, 2, end, end),)))
     made.tick(10)
     assert made.wanted_ensemble is None
     made.acknowledged(C, made.session_of(C), 3, 9)
@@ -602,8 +602,8 @@ def test_another_replica_is_silent_from_its_answer_on():
 def test_a_member_that_never_answered_lacks_nothing_known():
     made = writer(replace(BOUNDS, lag_bytes=0), streaming=(OWN, B))
     append(made)
-    for one in (OWN, B):
-        ack(made, one, 10)
+    for member in (OWN, B):
+        ack(made, member, 10)
     made.tick(BOUNDS.silence_ms - 1)
     assert made.wanted_ensemble is None
     made.tick(BOUNDS.silence_ms)
@@ -667,7 +667,7 @@ def test_a_member_that_acknowledges_nothing_is_opened_again():
     found = []
     for now_ms in range(0, 2 * BOUNDS.stall_ms, 100):
         append(made)
-        found += [now_ms for one in of(OpenMember, made.tick(now_ms)) if one.member == B]
+        found += [now_ms for effect in of(OpenMember, made.tick(now_ms)) if effect.member == B]
         ack(made, OWN, made.next_entry - 1)
         ack(made, C, made.next_entry - 1)
         if found:

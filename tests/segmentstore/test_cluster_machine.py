@@ -305,7 +305,9 @@ class ClusterMachine(RuleBasedStateMachine):
     def at_most_one_owner_acknowledges(self) -> None:
         for container in range(CONTAINERS):
             owners = [
-                one.name for one in getattr(self, "running", {}).values() if container in one.owned and one.gate.is_open
+                store.name
+                for store in getattr(self, "running", {}).values()
+                if container in store.owned and store.gate.is_open
             ]
             assert len(owners) <= 1, owners
 
@@ -324,7 +326,7 @@ class ClusterMachine(RuleBasedStateMachine):
                         opening.finish()
                     for container in range(CONTAINERS):
                         self.settle(name, container)
-        served = sorted(container for one in self.running.values() for container in one.owned)
+        served = sorted(container for store in self.running.values() for container in store.owned)
         assert served == list(range(CONTAINERS))
         assert not self.fatal
         for container in range(CONTAINERS):

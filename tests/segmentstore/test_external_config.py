@@ -28,8 +28,8 @@ def test_a_store_announces_nothing_unless_told():
 def test_a_store_offers_its_name_and_ports():
     offer = read_config(REQUIRED | OUTSIDE).external
     assert offer == ExternalOffer("store-1.streams.example.com", range(12347, 12349))
-    one = read_config(REQUIRED | OUTSIDE | {"HEADRACE_EXTERNAL_PORTS": "443", "HEADRACE_EXTERNAL_HOST": "127.0.0.1"})
-    assert one.external == ExternalOffer("store-1.streams.example.com", range(443, 444), "127.0.0.1")
+    config = read_config(REQUIRED | OUTSIDE | {"HEADRACE_EXTERNAL_PORTS": "443", "HEADRACE_EXTERNAL_HOST": "127.0.0.1"})
+    assert config.external == ExternalOffer("store-1.streams.example.com", range(443, 444), "127.0.0.1")
 
 
 @pytest.mark.parametrize(

@@ -262,20 +262,32 @@ def set_once(container: SegmentContainer) -> Awaitable[object]:
 
 
 REPEATED: dict[str, tuple[Request, Request, type[HeadraceError] | None]] = {
-    "creation": (lambda one: one.create(OTHER, ()), lambda one: one.create(OTHER, ()), AlreadyExistsError),
-    "seal": (lambda one: one.seal(SEGMENT), lambda one: one.seal(SEGMENT), SealedError),
-    "truncation": (lambda one: one.truncate(SEGMENT, 2), lambda one: one.truncate(SEGMENT, 1), None),
-    "removal": (lambda one: one.delete(SEGMENT), lambda one: one.delete(SEGMENT), NotFoundError),
+    "creation": (
+        lambda container: container.create(OTHER, ()),
+        lambda container: container.create(OTHER, ()),
+        AlreadyExistsError,
+    ),
+    "seal": (lambda container: container.seal(SEGMENT), lambda container: container.seal(SEGMENT), SealedError),
+    "truncation": (
+        lambda container: container.truncate(SEGMENT, 2),
+        lambda container: container.truncate(SEGMENT, 1),
+        None,
+    ),
+    "removal": (
+        lambda container: container.delete(SEGMENT),
+        lambda container: container.delete(SEGMENT),
+        NotFoundError,
+    ),
     "attribute": (set_once, set_once, ConflictError),
-    "guarded removal": (set_once, lambda one: one.delete(SEGMENT, has_attribute), ConflictError),
+    "guarded removal": (set_once, lambda container: container.delete(SEGMENT, has_attribute), ConflictError),
     "merge": (
-        lambda one: merge_batch(one, SEGMENT, [TRANSACTION]),
-        lambda one: merge_batch(one, SEGMENT, [TRANSACTION]),
+        lambda container: merge_batch(container, SEGMENT, [TRANSACTION]),
+        lambda container: merge_batch(container, SEGMENT, [TRANSACTION]),
         None,
     ),
     "merge into a sealed segment": (
-        lambda one: one.seal(SEGMENT),
-        lambda one: merge(one, SEGMENT, TRANSACTION),
+        lambda container: container.seal(SEGMENT),
+        lambda container: merge(container, SEGMENT, TRANSACTION),
         SealedError,
     ),
 }

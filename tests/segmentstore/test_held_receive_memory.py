@@ -187,8 +187,8 @@ async def test_the_slowest_holders_are_closed_for_a_writer(make_world: type[Worl
                 await feed(session, channel, b"")
         await running.until(lambda: isinstance(channel.replies()[-1], wire.DataAppended))
         assert 0 < sum(holder.closed for _, holder in holders) < periods
-        for one, _ in [*holders, (session, channel)]:
-            one.disconnected()
+        for open_session, _ in [*holders, (session, channel)]:
+            open_session.disconnected()
         assert memory.used_bytes == memory.waiting == 0
 
 
@@ -231,12 +231,12 @@ async def test_connection_that_ends_leaves_its_memory_to_others(make_world: type
     async with world.running() as running:
         memory = memory_of(8)
         (_, finisher), (session, _), *others = await begun(running, memory, ["10.0.0.1"] * 6, "")
-        held = [one.assembler.held_bytes for one, _ in others]
+        held = [open_session.assembler.held_bytes for open_session, _ in others]
         assert (finisher.closed, memory.waiting) == (False, 5)
         session.disconnected()
         assert session.assembler.held_bytes == 0
         assert memory.waiting < 5
-        assert sum(one.assembler.held_bytes for one, _ in others) > sum(held)
+        assert sum(open_session.assembler.held_bytes for open_session, _ in others) > sum(held)
 
 
 async def test_a_peer_that_the_store_keeps_waiting_is_not_closed(make_world: type[World]):

@@ -282,7 +282,7 @@ async def test_crowd_is_refused_and_the_others_continue(running, honest, monkeyp
         assert not end.done() or isinstance(end.exception(), ConnectionResetError) or end.result() == b""
         writer.close()
     await asyncio.gather(*ends, return_exceptions=True)
-    lines = [one for one in caplog.messages if one.startswith("event=connection_refused")]
+    lines = [message for message in caplog.messages if message.startswith("event=connection_refused")]
     assert len(lines) == 1, "at most one line in ten seconds"
     await running.until(lambda: len(running.listener._connections) == 1)
     assert await (await running.connect()).read_all(SEGMENT) == b"onetwo"
@@ -296,7 +296,7 @@ async def test_one_address_does_not_take_all_connections(running, honest, monkey
     assert running.store.metrics.connections == 6
     others = [await running.connect() for _ in range(4)]
     assert await others[-1].read_all(SEGMENT) == b"one"
-    lines = [one for one in caplog.messages if one.startswith("event=connection_refused")]
+    lines = [message for message in caplog.messages if message.startswith("event=connection_refused")]
     assert len(lines) == 1, "at most one line in ten seconds"
     assert "bound=address" in lines[0]
     for _, writer in crowd:

@@ -271,9 +271,9 @@ def test_name_of_a_volume_is_durable_before_it_is_used(tmp_path, monkeypatch):
         steps.append("sync directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync file")
         honest_sync(descriptor)
 
-    def rename(one: Path, other: Path) -> None:
+    def rename(source: Path, target: Path) -> None:
         steps.append("rename")
-        honest_rename(one, other)
+        honest_rename(source, target)
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "rename", rename)

@@ -150,9 +150,9 @@ async def test_slow_s3_bounds_requests_and_memory():
     made = S3World(ObjectLogLimits(gather_s=0.0, object_bytes=128 << 10, waiting_bytes_max=limit))
     async with made.world.running() as running:
         client, other = await running.connect(), await running.connect()
-        for one, segment in ((client, IN_S3), (other, ON_DISK)):
-            await one.create(segment)
-            await one.set_up(segment, WRITER)
+        for segment_client, segment in ((client, IN_S3), (other, ON_DISK)):
+            await segment_client.create(segment)
+            await segment_client.set_up(segment, WRITER)
         made.fate = Fate.HELD
         count = 400  # more than six times the limit
         send_events(client, range(count), size)

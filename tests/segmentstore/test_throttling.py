@@ -26,8 +26,8 @@ WRITER = 5
 
 
 @given(st.floats(0, 2), st.floats(0, 2))
-def test_the_delay_grows_with_the_fill(one, other):
-    low, high = sorted((one, other))
+def test_the_delay_grows_with_the_fill(first, second):
+    low, high = sorted((first, second))
     assert 0 <= throttle_delay_s(low) <= throttle_delay_s(high) <= THROTTLE_DELAY_S_MAX
     assert high > THROTTLE_FROM_FILL or throttle_delay_s(high) == 0
 

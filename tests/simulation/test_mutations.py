@@ -39,7 +39,7 @@ FIRST_SEEDS = {
 """Seeds that catch them: from 0 on it takes longer. The nightly run finds new ones when runs have changed."""
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_mutation_is_caught_by_its_checker(mutation):
     assert seeds_until_caught(mutation, SEEDS_MAX, FIRST_SEEDS.get(mutation.name, 0)) is not None
 

@@ -113,7 +113,7 @@ def test_a_part_of_an_unreadable_block_is_not_written():
 
 def test_what_the_disk_did_not_sync_is_not_counted_as_durable():
     disk, synced = new_disk(), []
-    with applied(next(one for one in MUTATIONS if one.name == "18")):
+    with applied(next(mutation for mutation in MUTATIONS if mutation.name == "18")):
         journal = SimulatedJournal(disk, FILE_BYTES, lambda _replica, headers: synced.append(len(headers)))
         for entry in range(3):
             queue(journal, entry, size=60)
@@ -147,11 +147,13 @@ def test_damaged_header_makes_the_journal_another_replica():
 
 
 def test_tape_shrinks_to_what_a_failure_needs():
-    mutated = next(one for one in MUTATIONS if one.name == "1")
+    mutated = next(mutation for mutation in MUTATIONS if mutation.name == "1")
     with applied(mutated):
-        seed = next(seed for seed in range(50) if any(one.checker == "I4" for one in run_seed(seed).violations))
+        seed = next(
+            seed for seed in range(50) if any(violation.checker == "I4" for violation in run_seed(seed).violations)
+        )
         tape = shrink(seed, "I4")
-        assert any(one.checker == "I4" for one in run_seed(seed, tape).violations)
+        assert any(violation.checker == "I4" for violation in run_seed(seed, tape).violations)
     assert len(tape) < len(seed_tape(seed)) / 4
     text = as_test(seed, "I4", tape)
     compile(text, "test", "exec")

@@ -68,7 +68,7 @@ def test_pauses_keep_the_order_of_a_connection():
     assert run_store_seed(10_518).violations == ()
 
 
-@pytest.mark.parametrize("seed", [*(pytest.param(one, marks=pytest.mark.nightly) for one in (55, 199)), 119, 647])
+@pytest.mark.parametrize("seed", [*(pytest.param(number, marks=pytest.mark.nightly) for number in (55, 199)), 119, 647])
 def test_what_is_acknowledged_after_an_accepted_loss_stays(seed: int):
     """Without a reconciliation tier 2 had other bytes than the log. In the last one, the owner got no new members."""
     run = run_store_seed(seed)
@@ -95,7 +95,7 @@ def test_seed_does_not_depend_on_the_hashes_of_a_process():
 
 @pytest.mark.parametrize(("name", "seed"), CATCHING_SEEDS.items())
 def test_deliberate_bug_of_a_store_is_caught(name: str, seed: int):
-    (mutation,) = [one for one in MUTATIONS if one.name == name]
+    (mutation,) = [mutation for mutation in MUTATIONS if mutation.name == name]
     with applied(mutation):
         assert is_caught(mutation, run_store_seed(seed).violations)
 

@@ -45,7 +45,7 @@ class Job:
         return BatchRows({"sums": 2})
 
     def _merge(self, directories: Sequence[str], into: str) -> None:
-        self.files.replace_rows(into, [sum(sum(self.files.rows(one)) for one in directories)])
+        self.files.replace_rows(into, [sum(sum(self.files.rows(directory)) for directory in directories)])
 
     def total(self) -> int:
         return sum(sum(self.files.rows(path)) for path in self.table.paths("sums"))
@@ -124,10 +124,10 @@ def test_another_query_has_its_own_batches():
 
 def test_of_two_writers_one_is_refused():
     files = FilesInMemory()
-    one, other = Job(files, "one"), Job(files, "other")
-    one.batch(0)
+    first, second = Job(files, "one"), Job(files, "other")
+    first.batch(0)
     with pytest.raises(ConflictError):
-        other.batch(0)
+        second.batch(0)
     assert Job(files, "third").total() == expected(1)
 
 
@@ -217,7 +217,7 @@ def test_two_tables_of_an_application_do_not_share_directories(monkeypatch: pyte
     files = FilesInMemory()
     monkeypatch.setattr(batch_table, "HadoopFiles", lambda _spark: files)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="app"))
-    one, other = (batch_table.open_table(spark, ROOT) for _ in range(2))
+    first, second = (batch_table.open_table(spark, ROOT) for _ in range(2))
 
     def write(rows: list[int]) -> Callable[[Callable[[str], str]], BatchRows]:
         def write_rows(path: Callable[[str], str]) -> BatchRows:
@@ -226,10 +226,10 @@ def test_two_tables_of_an_application_do_not_share_directories(monkeypatch: pyte
 
         return write_rows
 
-    one.add_batch("q", 0, write([1, 2]))
+    first.add_batch("q", 0, write([1, 2]))
     with pytest.raises(ConflictError):
-        other.add_batch("p", 0, write([3]))
-    (path,) = one.paths("sums")
+        second.add_batch("p", 0, write([3]))
+    (path,) = first.paths("sums")
     assert files.rows(path) == [1, 2]
 
 

@@ -83,7 +83,7 @@ def test_ends_of_segments_in_a_start_get_their_offsets(
 
 
 def pieces(found: Sequence[PlannedRange]) -> list[tuple[int, int, int]]:
-    return [(one.part.segment_id, one.part.start, one.part.end) for one in found]
+    return [(planned.part.segment_id, planned.part.start, planned.part.end) for planned in found]
 
 
 def test_pieces_end_between_events_and_come_with_links(access: ClientStreamAccess, store: StoreDouble) -> None:
@@ -92,8 +92,8 @@ def test_pieces_end_between_events_and_come_with_links(access: ClientStreamAcces
     (part, *_) = access.between(store.stream.head(), store.stream.tail())
     found = access.planned([part], 50)
     assert pieces(found) == [(0, 0, 54), (0, 54, 90), (0, 90, 144), (0, 144, 180)]
-    assert [one.listing is not None and one.listing.stored_until for one in found] == [54, 90, 90, 144]
-    assert all(one.endpoint is not None and one.endpoint.port == store.wire_port for one in found)
+    assert [planned.listing is not None and planned.listing.stored_until for planned in found] == [54, 90, 90, 144]
+    assert all(planned.endpoint is not None and planned.endpoint.port == store.wire_port for planned in found)
 
 
 def test_without_known_boundaries_a_range_stays_whole(access: ClientStreamAccess, store: StoreDouble) -> None:

@@ -73,7 +73,7 @@ class Meeting:
 
 
 def planning_threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("headrace-calls")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-calls")]
 
 
 @pytest.mark.parametrize("budget_bytes", [None, 3 * 20 * FRAME_BYTES])
@@ -92,9 +92,9 @@ def test_a_batch_is_planned_again_at_once(store: StoreDouble, batches: MicroBatc
     end = batches.latest(start, None)
     meeting = Meeting(store)
     with closing(open_batches(store)) as again:
-        repeated = [one for partition in again.partitions(start, end) for one in partition]
+        repeated = [planned for partition in again.partitions(start, end) for planned in partition]
     assert meeting.alone == []
-    assert repeated == [one for partition in batches.partitions(start, end) for one in partition]
+    assert repeated == [planned for partition in batches.partitions(start, end) for planned in partition]
 
 
 def test_a_batch_read_asks_all_streams_at_once(store: StoreDouble, batches: MicroBatches) -> None:

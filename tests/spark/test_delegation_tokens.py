@@ -53,7 +53,7 @@ def _read(options: ReadOptions, partitions: Iterable[Partition]) -> int:
 
 
 def _tokens_of(partitions: Iterable[Partition]) -> set[str]:
-    return {"" if one.token is None else one.token.token for part in partitions for one in part}
+    return {"" if planned.token is None else planned.token.token for part in partitions for planned in part}
 
 
 def test_tasks_use_the_token_of_the_driver(wanting: StoreDouble) -> None:
@@ -100,7 +100,9 @@ def test_the_driver_keeps_its_token_for_many_batches(wanting: StoreDouble) -> No
         for _ in range(5):
             end = batches.latest(start, 80)
             partitions = batches.partitions(start, end)
-            assert {one.token.token for part in partitions for one in part if one.token is not None} <= {TOKEN}
+            assert {planned.token.token for part in partitions for planned in part if planned.token is not None} <= {
+                TOKEN
+            }
             read += _read(batches.options, partitions)
             start = end
     assert read > 0
@@ -120,7 +122,7 @@ def test_plans_in_files_have_no_token(wanting: StoreDouble) -> None:
 
 
 def _texts_below(directory: Path) -> list[str]:
-    return [one.read_bytes().decode("latin-1") for one in directory.rglob("*") if one.is_file()]
+    return [path.read_bytes().decode("latin-1") for path in directory.rglob("*") if path.is_file()]
 
 
 @pytest.mark.spark

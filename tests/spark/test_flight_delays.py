@@ -61,7 +61,7 @@ def expected(rows: list[Flight], key: str) -> dict[Any, tuple[int, int, int, flo
         group = [row for row in rows if row[key] == value]
         departures = [row["dep_delay"] for row in group if row["dep_delay"] is not None]
         arrivals = [row["arr_delay"] for row in group if row["arr_delay"] is not None]
-        means = [math.fsum(one) / len(one) if one else None for one in (departures, arrivals)]
+        means = [math.fsum(delays) / len(delays) if delays else None for delays in (departures, arrivals)]
         found[value] = (len(group), len(departures), len(arrivals), means[0], means[1])
     return found
 

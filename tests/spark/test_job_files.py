@@ -122,7 +122,7 @@ def test_of_two_that_create_a_file_at_once_one_succeeds(spark: SparkSession, tmp
     with pytest.raises(ConflictError):
         create(PausedHadoopFiles(spark, other_run), "first")
     assert created == [HadoopFiles(spark).read(path)] == ["third"]
-    assert [one.name for one in (tmp_path / "_versions").iterdir()] == ["0000000006.json"], "nothing hidden is left"
+    assert [path.name for path in (tmp_path / "_versions").iterdir()] == ["0000000006.json"], "nothing hidden is left"
 
 
 class RenamedFiles(HadoopFiles):
@@ -138,7 +138,7 @@ def test_other_file_systems_name_a_file_by_a_rename(spark: SparkSession, tmp_pat
     with pytest.raises(ConflictError):
         files.create(f"{tmp_path}/one.json", "second")
     assert files.read(f"{tmp_path}/one.json") == "first"
-    assert sorted(one.name for one in tmp_path.iterdir()) == [".one.json.crc", "one.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".one.json.crc", "one.json"]
 
 
 def test_a_deleted_file_can_be_created_again(spark: SparkSession, tmp_path: Path):

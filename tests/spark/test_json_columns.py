@@ -160,8 +160,8 @@ JSON_VALUES = st.recursive(
 def test_a_record_is_judged_by_itself_alone(schema: StructType, events: list[bytes]) -> None:
     together = parsed(schema, *events)
     alone = [parsed(schema, event) for event in events]
-    assert together.bad == {number: one.bad[0] for number, one in enumerate(alone) if one.bad}
-    assert rows(together) == [rows(one)[0] for one in alone]
+    assert together.bad == {number: parsed.bad[0] for number, parsed in enumerate(alone) if parsed.bad}
+    assert rows(together) == [rows(parsed)[0] for parsed in alone]
     assert all(value is None for number in together.bad for value in rows(together)[number])
 
 
@@ -322,11 +322,13 @@ def test_slices_have_all_events_and_few_bytes(sizes: list[int], skipped: int) ->
     payloads = pa.array([bytes(size) for size in sizes], pa.binary()).slice(skipped)
     offsets = int64_array(np.arange(len(payloads), dtype=np.int64))
     slices = list(event_slices(EventColumns(payloads, offsets, 0)))
-    assert [offset for one in slices for offset in one.offsets.to_pylist()] == offsets.to_pylist()
-    lengths = [[len(event.as_py()) for event in one.events] for one in slices]
-    assert [length for one in lengths for length in one] == sizes[skipped:]
-    assert all(len(one) == 1 or sum(one) <= SLICE_BYTES for one in lengths)
-    assert all(sum(one) + after[0] > SLICE_BYTES for one, after in pairwise(lengths)), "no slice is needlessly small"
+    assert [offset for json_slice in slices for offset in json_slice.offsets.to_pylist()] == offsets.to_pylist()
+    lengths = [[len(event.as_py()) for event in json_slice.events] for json_slice in slices]
+    assert [length for own_lengths in lengths for length in own_lengths] == sizes[skipped:]
+    assert all(len(own_lengths) == 1 or sum(own_lengths) <= SLICE_BYTES for own_lengths in lengths)
+    assert all(sum(own_lengths) + after[0] > SLICE_BYTES for own_lengths, after in pairwise(lengths)), (
+        "no slice is needlessly small"
+    )
 
 
 def test_dates_are_those_of_the_calendar() -> None:

@@ -45,10 +45,10 @@ def test_lost_events_of_large_batches_are_reported(sink: SinkDouble, lost: int) 
     sink.polls_until_visible, sink.completed_listed_max = 1, 3
     driver = Driver(sink, options())
     reports = [driver.task(rows_of(b"%d" % number), partition=number) for number in range(8)]
-    ((_, one),) = reports[lost].transactions
+    ((_, transaction),) = reports[lost].transactions
 
     def sleep(_seconds: float) -> None:
-        sink.transactions[one].state = TransactionState.ABORTED
+        sink.transactions[transaction].state = TransactionState.ABORTED
 
     with pytest.raises(CorruptError, match="lost events of batch 3 in stream t") as raised:
         commit_batch(sink, driver.options, BATCH, reports, sleep)
@@ -71,12 +71,12 @@ def test_a_repeated_batch_reports_what_an_earlier_run_lost(sink: SinkDouble) -> 
     reports = [first.task(rows_of(b"%d" % number), partition=number) for number in range(3)]
     commit_batch(sink, patient, BATCH, reports, lambda _seconds: None)
     report = again.task(rows_of(b"0"))
-    lost, *kept = (one for report in reports for _, one in report.transactions)
+    lost, *kept = (transaction for report in reports for _, transaction in report.transactions)
 
     def sleep(_seconds: float) -> None:
         sink.transactions[lost].state = TransactionState.ABORTED
-        for one in kept:
-            sink.transactions[one].state = TransactionState.COMMITTED
+        for transaction in kept:
+            sink.transactions[transaction].state = TransactionState.COMMITTED
 
     with pytest.raises(CorruptError, match="lost events of batch 3 in stream t") as raised:
         commit_batch(sink, again.options, BATCH, [report], sleep)

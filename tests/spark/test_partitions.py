@@ -51,14 +51,16 @@ ranges = st.builds(
 )
 def test_every_byte_is_in_one_partition(parts: list[SegmentRange], tasks: int | None, bytes_max: int) -> None:
     groups = partitions(parts, tasks, bytes_max)
-    pieces = sorted((one.part for group in groups for one in group), key=lambda piece: (piece.segment_id, piece.start))
+    pieces = sorted(
+        (planned.part for group in groups for planned in group), key=lambda piece: (piece.segment_id, piece.start)
+    )
     for part in parts:
         mine = [piece for piece in pieces if piece.segment_id == part.segment_id]
         assert [piece.start for piece in mine] == [part.start, *(piece.end for piece in mine[:-1])]
         assert mine[-1].end == part.end
     order = {part.segment_id: place for place, part in enumerate(parts)}
     for group in groups:
-        places = [(order[one.part.segment_id], one.part.start) for one in group]
+        places = [(order[planned.part.segment_id], planned.part.start) for planned in group]
         assert places == sorted(places)
 
 

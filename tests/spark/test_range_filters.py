@@ -30,7 +30,9 @@ def filled() -> Iterator[StoreDouble]:
     double.streams["ships"] = StreamDouble([(0.0, 1.0)])
     for number in range(900):
         if number in (300, 600):
-            low_half = [one for one in double.stream.active if double.stream.segments[one].low < 0.5]
+            low_half = [
+                identifier for identifier in double.stream.active if double.stream.segments[identifier].low < 0.5
+            ]
             double.stream.scale(low_half, [(0.0, 0.25), (0.25, 0.5)] if number == 300 else [(0.0, 0.5)])
         double.stream.append(number % 8 / 8, bytes(number * 7 % 83))
         double.streams["ships"].append(0.5, bytes(number * 5 % 41))
@@ -61,7 +63,7 @@ def all_rows(filled: StoreDouble) -> list[Row]:
 
 
 def passes(row: Row, conditions: tuple[Condition, ...]) -> bool:
-    return all(one.holds(row[COLUMNS.index(one.column)]) for one in conditions)
+    return all(condition.holds(row[COLUMNS.index(condition.column)]) for condition in conditions)
 
 
 segment_ids = st.sampled_from([0, 1, (1 << 32) + 2, (1 << 32) + 3, (2 << 32) + 4, 99])
@@ -98,10 +100,10 @@ def test_no_wanted_row_is_left_out(
     conditions: tuple[Condition, ...],
     slack: int,
 ) -> None:
-    assert all(one.is_known for one in conditions)
+    assert all(condition.is_known for condition in conditions)
     monkeypatch.setattr(range_filters, "SLACK_BYTES", slack)
     found = rows_read(filled, RangeFilter(conditions))
-    of_segments = tuple(one for one in conditions if one.is_of_segment)
+    of_segments = tuple(condition for condition in conditions if condition.is_of_segment)
     assert len(found) == len(set(found))
     assert all(passes(row, of_segments) for row in found), "what Spark does not filter again is exact"
     assert {row for row in found if passes(row, conditions)} == {row for row in all_rows if passes(row, conditions)}

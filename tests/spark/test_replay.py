@@ -110,7 +110,7 @@ class TestOnSpark:
         assert replay.run(spark, {**where, **between, **paths}) == replay.Replayed(0)
         rows = read_table(spark, str(tmp_path / "copy"), "rows").collect()
         copied = [json.loads(row["event"]) for row in rows]
-        assert sorted((one["group"], one["number"]) for one in copied) == [(1, number) for number in range(20)]
+        assert sorted((row["group"], row["number"]) for row in copied) == [(1, number) for number in range(20)]
         page = report.run(
             spark, {**where, **between, "field": "group", "intervals": "2", "output": str(tmp_path / "report.html")}
         )
@@ -135,7 +135,7 @@ class TestOnSpark:
                 for event in odd:
                     writer.write(b"%d " % group + event if event[:1] != b"{" else event, "odd")
                 writer.flush()
-                sealed = [one.segment_id for one in admin.segments(headrace_scope, "orders")]
+                sealed = [segment.segment_id for segment in admin.segments(headrace_scope, "orders")]
                 admin.scale_stream(headrace_scope, "orders", seal=sealed, ranges=[(0.0, 0.4), (0.4, 0.6), (0.6, 1.0)])
         time.sleep(0.02)  # the order of stores' clocks is in milliseconds
         arguments: dict[str, str | None] = {"controller": headrace_url, "scope": headrace_scope, "stream": "orders"}

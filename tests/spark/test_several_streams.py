@@ -258,8 +258,8 @@ def test_a_stream_that_is_deleted_while_planning_is_skipped(
 
     monkeypatch.setattr(ClientStreamAccess, "planned", deleted_first)
     assert again.read(again.batches.partitions(start, end)) == {STREAM: 20}
-    for one in (query, again):
-        one.batches.close()
+    for run in (query, again):
+        run.batches.close()
 
 
 def test_a_task_of_a_deleted_stream_of_a_pattern_goes_on(store: StoreDouble, caplog: pytest.LogCaptureFixture) -> None:

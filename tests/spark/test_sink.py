@@ -43,7 +43,7 @@ def test_the_events_of_all_tasks_become_visible_together(sink: SinkDouble) -> No
     assert sorted(sink.rows["t"], key=lambda row: row[0]) == [(b"a", "k"), (b"b", "k"), (b"c", None)]
     assert sink.epochs == {("t", "spark:1c0f"): 3}
     assert sink.commits == 1
-    assert all(one.detached for one in sink.opened)
+    assert all(writer.detached for writer in sink.opened)
 
 
 def test_labels_name_query_batch_partition_and_attempt(sink: SinkDouble) -> None:
@@ -287,14 +287,14 @@ def test_a_commit_that_makes_progress_has_time(sink: SinkDouble) -> None:
     sink.polls_until_visible = 1_000_000
     driver = Driver(sink, options(patience_s="2"))
     reports = [driver.task(rows_of(event), partition=number) for number, event in enumerate((b"a", b"b"))]
-    first, last = (one for report in reports for _, one in report.transactions)
+    first, last = (transaction for report in reports for _, transaction in report.transactions)
     visible_at = {30: first, 70: last}
     slept: list[float] = []
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
-        if (one := visible_at.get(len(slept))) is not None:
-            sink.transactions[one].state = TransactionState.COMMITTED
+        if (transaction := visible_at.get(len(slept))) is not None:
+            sink.transactions[transaction].state = TransactionState.COMMITTED
 
     commit_batch(sink, driver.options, BATCH, reports, sleep)
     assert (len(slept), sink.listings) == (70, 1)
@@ -336,7 +336,7 @@ def test_at_least_once_is_durable_when_the_task_ends(sink: SinkDouble) -> None:
     driver = Driver(sink, options(exactly_once="false", streams="u"))
     report = driver.task(rows_of(b"a"), rows_of(b"b", stream="u"))
     assert (sink.rows["t"], sink.rows["u"]) == ([(b"a", None)], [(b"b", None)])
-    assert all(one.closed for one in sink.writers)
+    assert all(writer.closed for writer in sink.writers)
     assert driver.commit(report) == WrittenBatch(events=2, transactions=0, repeated=False)
     assert (sink.commits, sink.transactions) == (0, {})
 

@@ -59,7 +59,7 @@ def fill(store: StoreDouble, events: int) -> None:
 
 
 def planned_bytes(partitions: list[InputPartition]) -> int:
-    groups = [one.ranges for one in partitions if isinstance(one, SegmentRanges)]
+    groups = [partition.ranges for partition in partitions if isinstance(partition, SegmentRanges)]
     assert len(groups) == len(partitions)
     return sum(planned.length_bytes for group in groups for planned in group)
 
@@ -115,9 +115,9 @@ def test_no_links_are_asked_for_in_vain(opened: Open, store: StoreDouble) -> Non
     for links in (False, True):
         reader = opened(read_history_from="s3" if links else "segment_store")
         latest = reader.latestOffset()
-        (one,) = reader.partitions(reader.initialOffset(), latest)
-        assert isinstance(one, SegmentRanges)
-        assert [planned.listing is not None for planned in one.ranges] == [links, links]
+        (partition,) = reader.partitions(reader.initialOffset(), latest)
+        assert isinstance(partition, SegmentRanges)
+        assert [planned.listing is not None for planned in partition.ranges] == [links, links]
         assert store.linked_ranges == (2 if links else 0)
 
 
@@ -270,7 +270,7 @@ def test_a_batch_takes_three_requests_and_its_tasks_none(opened: Open, store: St
     reader.reportLatestOffset()
     assert store.requests.total() <= 3, store.requests
     assert len(partitions) == 3 * 64 * 5, "a task for each two of the ten events of a segment"
-    assert len({planned.part.segment_id for one in partitions for planned in one.ranges}) == 3 * 64  # type: ignore[attr-defined]
+    assert len({planned.part.segment_id for partition in partitions for planned in partition.ranges}) == 3 * 64  # type: ignore[attr-defined]
     assert sum(batch.num_rows for part in partitions for batch in reader.read(part)) == 3 * 640
     assert store.requests["delegation-token"] == int(wants_tokens)
     kinds = set(store.requests) - {"next-cut", "range-plans", "stream-cut", "delegation-token"}

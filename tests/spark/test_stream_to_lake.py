@@ -85,7 +85,7 @@ def test_new_fields_become_columns_and_bad_records_are_kept(lake: Lake):
     places = {(segment, offset) for segment, offset in lake.rows("_segment_id", "_offset")}
     assert len(places) == 4
     assert places <= {
-        (one.identifier, start) for one in lake.store.stream.segments.values() for start in one.boundaries
+        (segment.identifier, start) for segment in lake.store.stream.segments.values() for start in segment.boundaries
     }
 
 

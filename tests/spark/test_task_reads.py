@@ -127,11 +127,11 @@ def linked(store: StoreDouble, length: int, expires_at_ms: int) -> Chunk:
 
 def hinted(store: StoreDouble, port: int, expires_at_ms: int) -> Partition:
     """A range whose first half is in S3, with a link and an endpoint from the plan."""
-    (one,) = small_ranges(store, 1)
+    (planned,) = small_ranges(store, 1)
     store.stored = lambda segment: 5 * FRAME_BYTES
     chunk = linked(store, 5 * FRAME_BYTES, expires_at_ms)
     endpoint = SegmentEndpoint("127.0.0.1", port, "local", 0, 1)
-    return (PlannedRange(one.part, Listing((chunk,), 5 * FRAME_BYTES), endpoint),)
+    return (PlannedRange(planned.part, Listing((chunk,), 5 * FRAME_BYTES), endpoint),)
 
 
 def test_what_is_planned_is_not_asked_for_again(store: StoreDouble, options: ReadOptions) -> None:
@@ -152,8 +152,8 @@ def test_one_request_gives_the_links_of_all_ranges(store: StoreDouble, options: 
 
 def test_expired_links_are_replaced_together(store: StoreDouble, options: ReadOptions) -> None:
     parts = tuple(
-        replace(one, listing=Listing((linked(store, FRAME_BYTES, 1000),), FRAME_BYTES))
-        for one in small_ranges(store, 3)
+        replace(planned, listing=Listing((linked(store, FRAME_BYTES, 1000),), FRAME_BYTES))
+        for planned in small_ranges(store, 3)
     )
     assert len(offsets(options, parts)) == 30
     assert (store.requests["range-plans"], store.requests["chunks"]) == (1, 0)
@@ -252,7 +252,9 @@ def test_text_that_is_not_utf8_does_not_stop_the_read(
     where = {"controller": options.controller, "scope": SCOPE, "stream": STREAM, "event_format": "text"}
     given = read_options(where | {"on_bad_record": on_bad_record, "columns": "offset,event"})
     batches = list(read_partition(given, texts))
-    assert [row for batch in batches for row in zip(*(one.to_pylist() for one in batch.columns), strict=True)] == rows
+    assert [
+        row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    ] == rows
     names = {name for batch in batches for name in batch.schema.names}
     assert names == {name for name, _ in given.column_types()}
 

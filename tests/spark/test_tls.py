@@ -50,7 +50,7 @@ def _read(options: ReadOptions, partitions: list[Partition]) -> int:
 def test_tasks_trust_whom_the_driver_trusts(encrypted: StoreDouble) -> None:
     options = _options(encrypted)
     partitions = _planned(options)
-    assert {one.trust for part in partitions for one in part} == {AUTHORITY.bundle}
+    assert {planned.trust for part in partitions for planned in part} == {AUTHORITY.bundle}
     assert "CERTIFICATE" not in repr(partitions)
     assert _read(options, partitions) == EVENTS
     assert encrypted.requests["trust"] == 1
@@ -61,7 +61,7 @@ def test_tasks_of_plans_in_files_ask_for_the_authorities(encrypted: StoreDouble)
     encrypted.token_life_s = None
     options = _options(encrypted)
     partitions = _planned(options, links=False)
-    assert {one.trust for part in partitions for one in part} == {None}
+    assert {planned.trust for part in partitions for planned in part} == {None}
     assert _read(options, partitions) == EVENTS
     assert encrypted.requests["trust"] == 1
 

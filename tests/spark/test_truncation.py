@@ -192,7 +192,7 @@ def test_a_task_of_a_deleted_stream_says_so(filled: StoreDouble, on_truncation: 
     (partition,) = query.batches.partitions(start, query.batches.latest(start, None))
     query.batches.close()
     del filled.streams[STREAM]
-    without_links = tuple(replace(one, listing=Listing((), 0) if not stored else None) for one in partition)
+    without_links = tuple(replace(planned, listing=Listing((), 0) if not stored else None) for planned in partition)
     with pytest.raises(
         NotFoundError, match=r"stream weather/stations was deleted after the batch was planned"
     ) as raised:

@@ -78,7 +78,7 @@ class Job:
         return windowed_counts.run(self.spark, {**self.arguments, **arguments})[0]
 
     def scale(self) -> None:
-        sealed = [one.segment_id for one in self.client.admin.segments(self.scope, "orders")]
+        sealed = [segment.segment_id for segment in self.client.admin.segments(self.scope, "orders")]
         ranges = [(0.0, 0.3), (0.3, 0.6), (0.6, 1.0)]
         self.client.admin.scale_stream(self.scope, "orders", seal=sealed, ranges=ranges)
 
@@ -125,7 +125,7 @@ def expected(events: Sequence[dict[str, Any]], until_ms: int) -> list[dict[str, 
 
 
 def in_order(windows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(windows, key=lambda one: (one["window_start"], str(one["customer"])))
+    return sorted(windows, key=lambda window: (window["window_start"], str(window["customer"])))
 
 
 @pytest.mark.nightly
@@ -148,7 +148,7 @@ def test_windows_of_a_stream_without_notes(job: Job):
     windows = job.windows()
     assert in_order(windows) == expected(first + second, BASE + 60 * MINUTE)
     for customer in (None, "anna", 'b"ö'):
-        starts = [one["window_start"] for one in windows if one["customer"] == customer]
+        starts = [window["window_start"] for window in windows if window["customer"] == customer]
         assert starts == sorted(starts), "a customer's windows are in order"
 
 
@@ -203,8 +203,10 @@ def test_windows_that_overlap(job: Job):
     job.write([b"bad only"])
     assert job.run(**settings) == WindowCounts(events=1, bad=1), "a batch without a window"
     assert job.run(**settings, close_until="2026-11-24T00:00:00Z") == WindowCounts(windows=3)
-    found = {(one["window_start"] - BASE) // 1000: one for one in job.windows()}
-    counts = {start: (one["count"], one["sum_n"], one["min_n"], one["max_n"]) for start, one in found.items()}
+    found = {(window["window_start"] - BASE) // 1000: window for window in job.windows()}
+    counts = {
+        start: (window["count"], window["sum_n"], window["min_n"], window["max_n"]) for start, window in found.items()
+    }
     assert counts == {
         -40: (2, 15, 0, 15), -20: (2, 15, 0, 15), 0: (3, 65, 0, 50), 20: (1, 50, 50, 50),
         40: (3, 201, 50, 81), 60: (2, 151, 70, 81), 80: (1, 81, 81, 81),

@@ -23,7 +23,7 @@ def test_a_transaction_is_ended_at_the_command_line(
         transaction.write(b"one")
         transaction.flush()
         listed = json.loads(shell(f"headrace transaction list {stream} --json")[1])
-        assert [one["transaction"] for one in listed["transactions"]] == [transaction.id]
+        assert [shown["transaction"] for shown in listed["transactions"]] == [transaction.id]
         assert shell(f"headrace transaction {end} {stream} {transaction.id}")[0] == 0
         if end == "commit":
             transaction.commit(wait=True)

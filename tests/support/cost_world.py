@@ -85,7 +85,7 @@ def bring_into_last_epoch(world: CostWorld) -> None:
 
 
 def _active(world: CostWorld) -> list[int]:
-    return [one.segment_id for one in world.records.get("s", "t").stream.epoch.segments]
+    return [segment.segment_id for segment in world.records.get("s", "t").stream.epoch.segments]
 
 
 def tail(world: CostWorld) -> dict[int, int]:

@@ -54,16 +54,16 @@ class History:
         self._scale(list(pair), [KeyRange(pair[0].key_range.low, pair[1].key_range.high)])
 
     def tail(self) -> PlacedCut:
-        return self.cut({one: self.lengths.get(one.segment_id, 0) for one in self.active})
+        return self.cut({segment: self.lengths.get(segment.segment_id, 0) for segment in self.active})
 
     def cut(self, offsets: dict[StreamSegment, int]) -> PlacedCut:
-        positions = {one.segment_id: offset for one, offset in offsets.items()}
+        positions = {segment.segment_id: offset for segment, offset in offsets.items()}
         return PlacedCut(StreamCut.of("s", "t", positions), tuple(offsets))
 
     def size(self, cut: PlacedCut) -> int:
         """Bytes before a cut, counted segment by segment over the whole history."""
         total = 0
-        for segment in {one for epoch in self.epochs for one in epoch.segments}:
+        for segment in {segment for epoch in self.epochs for segment in epoch.segments}:
             length = self.lengths.get(segment.segment_id, 0)
             sharing = overlapping(cut.segments, segment.key_range)
             if segment in sharing:
@@ -74,7 +74,9 @@ class History:
 
     def _scale(self, sealed: list[StreamSegment], ranges: list[KeyRange]) -> None:
         last = self.epochs[-1]
-        self.epochs.append(scaled_epoch(last, [one.segment_id for one in sealed], ranges, last.creation_time_ms + 1))
+        self.epochs.append(
+            scaled_epoch(last, [segment.segment_id for segment in sealed], ranges, last.creation_time_ms + 1)
+        )
 
 
 @dataclass
@@ -91,7 +93,7 @@ class Reader:
 
     def read(self, index: int, length: int) -> None:
         """Up to `length` bytes; beyond the end of a sealed segment it goes on to what can be read after it."""
-        segment = sorted(self.offsets, key=lambda one: one.segment_id)[index % len(self.offsets)]
+        segment = sorted(self.offsets, key=lambda segment: segment.segment_id)[index % len(self.offsets)]
         end = self.history.lengths.get(segment.segment_id, 0)
         self.offsets[segment] = min(end, self.offsets[segment] + length)
         if self.offsets[segment] == end:
@@ -106,18 +108,21 @@ class Reader:
                 continue
             for successor in epoch.successors_of(segment):
                 before = epoch.predecessors_of(successor)
-                ends = {one: self.history.lengths.get(one.segment_id, 0) for one in before}
-                if all(one in self.done or self.offsets.get(one) == ends[one] for one in before):
+                ends = {predecessor: self.history.lengths.get(predecessor.segment_id, 0) for predecessor in before}
+                if all(
+                    predecessor in self.done or self.offsets.get(predecessor) == ends[predecessor]
+                    for predecessor in before
+                ):
                     self._enter(epoch, before)
 
     def _enter(self, epoch: Epoch, before: tuple[StreamSegment, ...]) -> None:
         """All of `before` are read: their successors take their place if these follow nothing else."""
-        after = {follower for one in before for follower in epoch.successors_of(one)}
-        whole = {one for follower in after for one in epoch.predecessors_of(follower)}
+        after = {follower for predecessor in before for follower in epoch.successors_of(predecessor)}
+        whole = {predecessor for follower in after for predecessor in epoch.predecessors_of(follower)}
         if whole == set(before):
-            for one in before:
-                self.offsets.pop(one, None)
-                self.done.add(one)
+            for predecessor in before:
+                self.offsets.pop(predecessor, None)
+                self.done.add(predecessor)
             self.offsets |= dict.fromkeys(after, 0)
 
 

@@ -84,7 +84,7 @@ def serving_function(method: str, path: str) -> Function:
         and len(pattern.split("/")) == len(parts)
         and all(part == given or part.startswith("{") for part, given in zip(pattern.split("/"), parts, strict=True))
     ]
-    return min(found, key=lambda one: one[0])[1]
+    return min(found, key=lambda match: match[0])[1]
 
 
 def handler_of(declared: Function) -> Callable[[Any, Any], Any]:

@@ -58,11 +58,11 @@ class GroupSimulation:
 
     def acquire(self, reader: str, segments: tuple[StreamSegmentName, ...]) -> None:
         if segments:
-            self.write(*(AcquireSegment(reader, one) for one in segments))
+            self.write(*(AcquireSegment(reader, name) for name in segments))
 
     def release(self, reader: str, segments: tuple[StreamSegmentName, ...]) -> None:
         if segments:
-            self.write(*(ReleaseSegment(reader, one, 0) for one in segments))
+            self.write(*(ReleaseSegment(reader, name, 0) for name in segments))
 
     def run(self, seconds: float) -> None:
         until_s = self.now_s + seconds

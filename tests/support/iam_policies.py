@@ -30,9 +30,9 @@ def allows(policies: Iterable[Mapping[str, Any]], resource: str, action: str = I
 def _statements(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     found = policy["Statement"]
     statements = found if isinstance(found, list) else [found]
-    for one in statements:
-        if set(one) - _KNOWN_FIELDS or one["Effect"] not in ("Allow", "Deny"):
-            raise ValueError(f"this evaluator does not know {one}")
+    for statement in statements:
+        if set(statement) - _KNOWN_FIELDS or statement["Effect"] not in ("Allow", "Deny"):
+            raise ValueError(f"this evaluator does not know {statement}")
     return statements
 
 

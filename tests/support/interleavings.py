@@ -57,7 +57,7 @@ class Interleaving:
         """Run all to their ends; what each raised. A process that died has raised Crash."""
         processes = [_Process(work) for work in works]
         self._running = list(processes)
-        threads = [threading.Thread(target=self._body, args=(one,), daemon=True) for one in processes]
+        threads = [threading.Thread(target=self._body, args=(process,), daemon=True) for process in processes]
         calls = self._world.calls
         calls.before, calls.after = self._stop, self._after
         for thread in threads:
@@ -71,7 +71,7 @@ class Interleaving:
         for thread in threads:
             thread.join()
         calls.calm()
-        return [one.ended for one in processes]
+        return [process.ended for process in processes]
 
     def _body(self, process: _Process) -> None:
         self._of_thread[threading.get_ident()] = process

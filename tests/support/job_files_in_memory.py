@@ -25,7 +25,7 @@ class FilesInMemory:
         return sorted({path[len(prefix) :].partition("/")[0] for path in self.texts if path.startswith(prefix)})
 
     def exists(self, path: str) -> bool:
-        return any(one == path or one.startswith(f"{path}/") for one in self.texts)
+        return any(stored == path or stored.startswith(f"{path}/") for stored in self.texts)
 
     def read(self, path: str) -> str:
         return self.texts[path]
@@ -61,9 +61,9 @@ class FilesInMemory:
         return [int(self.texts[f"{directory}/{name}"]) for name in self.names(directory)]
 
     def delete(self, path: str) -> None:
-        for one in [one for one in self.texts if one == path or one.startswith(f"{path}/")]:
+        for stored in [stored for stored in self.texts if stored == path or stored.startswith(f"{path}/")]:
             self._step()
-            self.texts.pop(one, None)  # another process may have deleted it
+            self.texts.pop(stored, None)  # another process may have deleted it
 
     def size_bytes(self, directory: str) -> int:
         return sum(len(text) for path, text in self.texts.items() if path.startswith(f"{directory}/"))

@@ -31,7 +31,7 @@ def is_signalled(call: Callable[[], object], at: int, handler: Callable[[], obje
     """As `is_interrupted`, with another handler of the signal."""
     left = at
     is_done = False
-    files = {one.__file__ for one in modules}
+    files = {module.__file__ for module in modules}
 
     def look(frame: FrameType, event: str, _: Any) -> None:
         nonlocal left, is_done

@@ -28,7 +28,7 @@ class LateWrites:
         self._honest(*self.kept[0])
 
     def _keep(self, *writes: Any) -> None:
-        if any(isinstance(one, self._kind) and self._meant(one.key) for one in writes):
+        if any(isinstance(write, self._kind) and self._meant(write.key) for write in writes):
             self.kept.append(writes)
             raise UnavailableError("not answered")
         self._honest(*writes)

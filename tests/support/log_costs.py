@@ -73,5 +73,5 @@ async def _taken_over(
 async def _until_settled(world: ReplicatedWorld, ledger: ReplicatedLedger, wanted: set[str]) -> None:
     """Wait until the owner knows that the record names these nodes, and appends again. Reads no record."""
     log = world.nodes["a"].ledgers.owned[LOG]
-    await until(lambda: log.log is not None and {world.zones[one] for one in log.log.members} == wanted)
+    await until(lambda: log.log is not None and {world.zones[member] for member in log.log.members} == wanted)
     await append(ledger, b"settled")

@@ -32,8 +32,8 @@ def long_stream(world: StreamWorld, epochs: int, segments: int) -> list[Epoch]:
     recorded = [world.records.get("s", "t").stream.epoch]
     for number in range(1, epochs):
         last = recorded[-1]
-        ranges = [one.key_range for one in last.segments]
-        recorded.append(scaled_epoch(last, [one.segment_id for one in last.segments], ranges, 1_000 + number))
+        ranges = [segment.key_range for segment in last.segments]
+        recorded.append(scaled_epoch(last, [segment.segment_id for segment in last.segments], ranges, 1_000 + number))
     store, key = world.bare_store, current_key("s", "t")
     stored = StreamRecords(store).stored(store.get(key))
     assert stored is not None
@@ -51,8 +51,8 @@ def long_stream(world: StreamWorld, epochs: int, segments: int) -> list[Epoch]:
     for shard, sealed in shards.items():
         store.write(Create(sealed_segments_key("s", "t", shard), sealed_segments_body(sealed)))
     for epoch in recorded:
-        for one in epoch.created:
-            name = segment_name("s", "t", one.segment_id)
+        for segment in epoch.created:
+            name = segment_name("s", "t", segment.segment_id)
             world.bare_segment_stores.create_segment(name, SegmentScaleRate())
             world.bare_segment_stores.extend(name, BYTES)
     world.calls.counts.clear()

@@ -69,7 +69,7 @@ class MixedGroup:
 
     def await_all(self) -> list[str]:
         """Waits until each event was read; checks that it was read once, and those of a key in their order."""
-        read = [one.event for one in self.log.await_events(self.written)]
+        read = [logged.event for logged in self.log.await_events(self.written)]
         by_key: dict[str, list[int]] = {}
         for event in read:
             key, _, number = event.partition(":")

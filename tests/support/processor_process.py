@@ -18,7 +18,7 @@ if __name__ == "__main__":
     endpoint = sys.argv[1]
     working = [queue for queue in topology.QUEUES if queue is not topology.TICKS_QUEUE]
     used = {queue.function for queue in working}
-    host = LambdaHost(SystemClock(), tuple(one for one in topology.FUNCTIONS if one.name in used))
+    host = LambdaHost(SystemClock(), tuple(function for function in topology.FUNCTIONS if function.name in used))
     sqs = aws_client("sqs", endpoint)
     for queue in working:
         url = sqs.get_queue_url(QueueName=queue.name)["QueueUrl"]

@@ -49,10 +49,10 @@ class ReadLog:
     def reads(self) -> list[Read]:
         """What was read so far, in the order in which it was read."""
         with self._changed:
-            return sorted(self._reads, key=lambda one: one.at_us)
+            return sorted(self._reads, key=lambda read: read.at_us)
 
     def events_of(self, reader: str) -> list[str]:
-        return [one.event for one in self.reads if one.reader == reader]
+        return [read.event for read in self.reads if read.reader == reader]
 
     def await_events(self, count: int) -> list[Read]:
         """Waits until at least so many events were read, and returns them."""
@@ -61,16 +61,16 @@ class ReadLog:
 
     def await_different_events(self, count: int) -> None:
         """Waits until at least so many different events were read; readers after a failed one read some again."""
-        self._await(lambda: len({one.event for one in self._reads}) >= count, f"{count} different events")
+        self._await(lambda: len({read.event for read in self._reads}) >= count, f"{count} different events")
 
     def await_events_of(self, reader: str, count: int) -> None:
         """Waits until this reader has read at least so many events."""
-        self._await(lambda: sum(one.reader == reader for one in self._reads) >= count, f"{count} events of {reader}")
+        self._await(lambda: sum(read.reader == reader for read in self._reads) >= count, f"{count} events of {reader}")
 
     def await_note(self, *words: str) -> tuple[str, ...]:
         """Waits for a note that begins with these words, and returns it."""
-        self._await(lambda: any(one[: len(words)] == words for one in self._notes), " ".join(words))
-        return next(one for one in self._notes if one[: len(words)] == words)
+        self._await(lambda: any(note[: len(words)] == words for note in self._notes), " ".join(words))
+        return next(note for note in self._notes if note[: len(words)] == words)
 
     def _await(self, holds: Callable[[], bool], what: str) -> None:
         with self._changed:

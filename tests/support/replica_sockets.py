@@ -65,16 +65,16 @@ class Proxy:
     def tear(self) -> None:
         """End all connections wherever their messages are."""
         for pair in self._sockets:
-            for one in pair:
+            for sock in pair:
                 with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    sock.shutdown(socket.SHUT_RDWR)
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for one in [self._bound, *(one for pair in self._sockets for one in pair)]:
-            one.close()
+        for sock in [self._bound, *(sock for pair in self._sockets for sock in pair)]:
+            sock.close()
 
     def _spawn(self, work: object) -> None:
         self._tasks.add(asyncio.create_task(work))  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ class ReplicatedWorld:
 
     def plan(self, own: str) -> LogPlan:
         wanted = {node.name: node.replica for node in self.nodes.values()}
-        replicas = (wanted[own], *(one for name, one in wanted.items() if name != own)) if own in wanted else ()
+        replicas = (wanted[own], *(replica for name, replica in wanted.items() if name != own)) if own in wanted else ()
         return LogPlan(replicas, COPIES, Placement(wanted, dict(self.zones), frozenset(self.destroyed)))
 
     async def start(self, name: str, disk: MemoryJournalDisk | None = None) -> ReplicaNode:
@@ -187,4 +187,4 @@ async def opened(world: ReplicatedWorld, name: str, container: int = LOG) -> Rep
 def members(world: ReplicatedWorld, container: int = LOG) -> set[str]:
     """The nodes that the record names."""
     log = world.records.read(container).log
-    return set() if log is None else {world.zones[one] for one in log.members}
+    return set() if log is None else {world.zones[member] for member in log.members}

@@ -54,7 +54,7 @@ class Retention:
         """Stream and time of all that is in the index."""
         records = self.world.everything().items()
         found = [decode_retention_due(body) for (partition, _), (_, body) in records if "retention-due" in partition]
-        return sorted((one.stream, one.due_ms) for one in found)
+        return sorted((due.stream, due.due_ms) for due in found)
 
 
 def sizes(state: RetentionState) -> list[int]:

@@ -230,7 +230,7 @@ def scan_paths(paths: Iterable[str]) -> list[Found]:
     """The retired words of the tracked files in these folders, and of the paths of these files."""
     found: list[Found] = []
     for path in _tracked(paths):
-        found += (Found(path, 0, one.word, one.standard) for one in scan(Path(path).with_suffix("").as_posix()))
+        found += (Found(path, 0, hit.word, hit.standard) for hit in scan(Path(path).with_suffix("").as_posix()))
         found += scan((ROOT / path).read_text(), path)
     return found
 
@@ -251,9 +251,9 @@ def _folder(path: str) -> str:
 
 def main(arguments: list[str]) -> int:
     found = scan_paths(arguments or SCANNED)
-    for one in found:
-        print(one)
-    counts = Counter(_folder(one.path) for one in found)
+    for hit in found:
+        print(hit)
+    counts = Counter(_folder(hit.path) for hit in found)
     print("\nretired words left:")
     for folder, count in sorted(counts.items()):
         print(f"{count:7d}  {folder}")

@@ -93,14 +93,14 @@ class Cluster:
             for index, (low, high) in enumerate(ranges):
                 identifier = segment_id(self.epoch, number + index)
                 key_range = KeyRange(low, high)
-                before = [one for one in replaced if self.segments[one].key_range.overlaps(key_range)]
+                before = [former for former in replaced if self.segments[former].key_range.overlaps(key_range)]
                 self.segments[identifier] = Segment(key_range, before)
-                for one in before:
-                    self.segments[one].successors.append(identifier)
+                for former in before:
+                    self.segments[former].successors.append(identifier)
                 created.append(identifier)
             self.active = (self.active - set(replaced)) | set(created)
-            for one in replaced:
-                self.segments[one].sealed = True
+            for former in replaced:
+                self.segments[former].sealed = True
         self._notify()
         return created
 
@@ -162,20 +162,23 @@ class Cluster:
     def _answer(self, parts: list[str], query: dict[str, str], body: Any) -> dict[str, Any]:
         match parts:
             case ["segments"]:
-                shown = [] if self.sealed else [self._view(one) for one in self.active]
+                shown = [] if self.sealed else [self._view(active) for active in self.active]
                 return {"segments": shown, "epoch": self.epoch, "sealed": self.sealed}
             case ["segments", "between"]:
                 return self._between(body["from"], body["to"])
             case ["segments", identifier, "successors"]:
                 assert query["asRecorded"] == "true", "or a reader of a segment that went would be refused"
                 following = self.segments[int(identifier)].successors
-                shown = [self._view(one) | {"predecessors": self.segments[one].predecessors} for one in following]
+                shown = [
+                    self._view(follower) | {"predecessors": self.segments[follower].predecessors}
+                    for follower in following
+                ]
                 return {"segments": shown, "sealed": self.sealed and not following}
             case ["segments", identifier, "endpoint"]:
                 container = int(identifier) & 7
                 return {"host": "127.0.0.1", "port": self.port, "zone": "local", "container": container, "epoch": 0}
             case ["stream-cuts", "check"]:
-                beyond = [one for one, at in body["cut"].items() if at > len(self.segments[int(one)].data)]
+                beyond = [segment for segment, at in body["cut"].items() if at > len(self.segments[int(segment)].data)]
                 problem = invalid_cut(f"{beyond} are beyond the tail") if beyond else None
                 return ExplainedCutCheck.of(problem).to_json()
             case ["writers", writer, "position"]:
@@ -201,25 +204,27 @@ class Cluster:
 
     def _cut(self, at: str) -> dict[str, int]:
         if at == "tail":
-            return {str(one): len(self.segments[one].data) for one in self.active}
-        first = [one for one, segment in self.segments.items() if not segment.predecessors]
-        return {str(one): self.segments[one].start for one in first}
+            return {str(active): len(self.segments[active].data) for active in self.active}
+        first = [number for number, segment in self.segments.items() if not segment.predecessors]
+        return {str(number): self.segments[number].start for number in first}
 
     def _between(self, start: dict[str, int] | None, end: dict[str, int] | None) -> dict[str, Any]:
         start = self._cut("head") if start is None else start
         end = self._cut("tail") if end is None else end
-        start = {one: len(self.segments[int(one)].data) if offset == -1 else offset for one, offset in start.items()}
-        waiting, ranges = [int(one) for one in start], {}
+        start = {
+            number: len(self.segments[int(number)].data) if offset == -1 else offset for number, offset in start.items()
+        }
+        waiting, ranges = [int(number) for number in start], {}
         while waiting:
-            one = waiting.pop(0)
-            segment = self.segments[one]
-            stop = end.get(str(one), len(segment.data))
-            ranges[one] = self._view(one) | {"startOffset": start.get(str(one), 0), "endOffset": stop}
-            if str(one) not in end:
+            number = waiting.pop(0)
+            segment = self.segments[number]
+            stop = end.get(str(number), len(segment.data))
+            ranges[number] = self._view(number) | {"startOffset": start.get(str(number), 0), "endOffset": stop}
+            if str(number) not in end:
                 waiting += [follower for follower in segment.successors if follower not in ranges]
-        for one, shown in ranges.items():
-            shown["predecessors"] = [other for other in self.segments[one].predecessors if other in ranges]
-            shown["successors"] = [other for other in self.segments[one].successors if other in ranges]
+        for number, shown in ranges.items():
+            shown["predecessors"] = [other for other in self.segments[number].predecessors if other in ranges]
+            shown["successors"] = [other for other in self.segments[number].successors if other in ranges]
         named = {"scopeName": SCOPE, "streamName": STREAM}
         return named | {"segments": list(ranges.values()), "from": start, "to": end}
 

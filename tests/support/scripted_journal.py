@@ -48,15 +48,15 @@ class ScriptedJournal:
         """The first `count` records, or all, are durable. Returns them."""
         count = len(self.queued) if count is None else count
         done, self.queued = self.queued[:count], self.queued[count:]
-        for one in done:
-            one.done(None)
+        for record in done:
+            record.done(None)
         return done
 
     def fail(self) -> None:
         """All queued records are lost."""
         lost, self.queued = self.queued, []
-        for one in lost:
-            one.done(UnavailableError("the journal has failed"))
+        for record in lost:
+            record.done(UnavailableError("the journal has failed"))
 
     def space(self) -> LogSpace:
         return LogSpace(self.log_bytes, self.log_bytes, ROOM_BYTES, FILE_BYTES)

@@ -64,8 +64,8 @@ class ScriptedMembers:
 
     def of(self, kind: type[OwnerMessage]) -> list[tuple[ReplicaId, OwnerMessage]]:
         """The messages of one kind; they are forgotten."""
-        found = [one for one in self.messages if isinstance(one[1], kind)]
-        self.messages = [one for one in self.messages if not isinstance(one[1], kind)]
+        found = [message for message in self.messages if isinstance(message[1], kind)]
+        self.messages = [message for message in self.messages if not isinstance(message[1], kind)]
         return found
 
     def numbers(self) -> list[tuple[ReplicaId, int]]:
@@ -105,7 +105,7 @@ class ScriptedRecords:
 
 def plan(*members: ReplicaId, destroyed: Sequence[ReplicaId] = ()) -> LogPlan:
     members = members or (OWN, B, C)
-    placement = Placement({ZONES[one]: one for one in members}, dict(ZONES), frozenset(destroyed))
+    placement = Placement({ZONES[member]: member for member in members}, dict(ZONES), frozenset(destroyed))
     return LogPlan(members, 3, placement)
 
 
@@ -143,7 +143,7 @@ class ScriptedOwner:
 
     async def answer(self, *replicas: ReplicaId) -> None:
         """Replicas answer each OPEN: until all is quiet."""
-        while opens := [one for one in self.members.of(Open) if one[0] in (replicas or (OWN, B, C))]:
+        while opens := [sent for sent in self.members.of(Open) if sent[0] in (replicas or (OWN, B, C))]:
             for replica, message in opens:
                 assert isinstance(message, Open)
                 opened = Opened(CONTAINER, message.session, 0, EPOCH, 0, 0, self.runs[replica])

@@ -104,5 +104,5 @@ class ScriptedTokens:
         if token not in self._valid or self.always_expired:
             return wire.TOKEN_EXPIRED
         resource, granted = self._valid[token]
-        allowed = granted >= access and all(resource == segment_resource(one) for one in segments)
+        allowed = granted >= access and all(resource == segment_resource(segment) for segment in segments)
         return None if allowed else wire.TOKEN_CHECK_FAILED

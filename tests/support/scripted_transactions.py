@@ -44,9 +44,9 @@ class Transactions:
 
     def _renewals(self, body: Any) -> httpx.Response:
         outcomes = []
-        for one in body["transactions"]:
-            status, answer = self._outcome("PUT", [one, "lease"], body)
-            outcomes.append(lease_outcome(one, status, answer))
+        for transaction in body["transactions"]:
+            status, answer = self._outcome("PUT", [transaction, "lease"], body)
+            outcomes.append(lease_outcome(transaction, status, answer))
         return httpx.Response(200, json={"leases": outcomes})
 
     def _outcome(self, method: str, parts: list[str], body: Any) -> tuple[int, dict[str, Any]]:
@@ -74,8 +74,8 @@ class Transactions:
             self.on_demand = body.get("segments") == "on-demand" and not self.creates_all
             transaction = f"{len(self.states) + 1:032x}"
             self.states[transaction] = "OPEN"
-            for one in list(self.cluster.active):
-                self._segment(one, transaction)
+            for parent in list(self.cluster.active):
+                self._segment(parent, transaction)
         else:
             transaction = parts[0]
         if parts[1:] == ["state"] and self.states[transaction] == "OPEN":
@@ -94,7 +94,7 @@ class Transactions:
         self._made[identifier] = transaction_segment_name(self._name(parent), int(transaction, 16))
 
     def _view(self, transaction: str) -> dict[str, Any]:
-        made = {one: name for one, name in self._made.items() if one >> 64 == int(transaction, 16)}
+        made = {identifier: name for identifier, name in self._made.items() if identifier >> 64 == int(transaction, 16)}
         segments = [
             {
                 "segmentId": identifier & (1 << 64) - 1,
@@ -117,5 +117,5 @@ class Transactions:
         }
 
     def events(self, transaction: str) -> list[bytes]:
-        made = [one for one in self._made if one >> 64 == int(transaction, 16)]
+        made = [own for own in self._made if own >> 64 == int(transaction, 16)]
         return [event for identifier in made for event in self.cluster.events(identifier)]

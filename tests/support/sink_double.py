@@ -146,27 +146,31 @@ class SinkDouble:
         if self.loses_commit_answer:  # the client repeats the request
             self.loses_commit_answer = False
             self.commit(home, writer, epoch, transactions, abort_labels=abort_labels)
-        members = [(stream, one) for stream, ids in transactions.items() for one in ids]
+        members = [(stream, transaction) for stream, ids in transactions.items() for transaction in ids]
         last = self.epochs.get((home, writer))
         if last is not None and epoch <= last:
-            self._end([self.transactions[one] for _, one in members])
+            self._end([self.transactions[transaction] for _, transaction in members])
             return False
-        for stream, one in members:
-            stored = self.transactions.get(one)
+        for stream, transaction in members:
+            stored = self.transactions.get(transaction)
             if stored is None or stored.stream != stream:
                 raise NotFoundError("unknown", code="transaction_not_found")
             if stored.state is not OPEN:
-                raise IllegalStateError(f"transaction {one} was aborted", code="transaction_aborted")
+                raise IllegalStateError(f"transaction {transaction} was aborted", code="transaction_aborted")
         if home in self.sealed_streams:
             raise SealedError(f"stream {home} is sealed")
         self.epochs[home, writer] = epoch
-        for _, one in members:
-            self.transactions[one].state = COMMITTING
+        for _, transaction in members:
+            self.transactions[transaction].state = COMMITTING
         if not self.polls_until_visible:
             self._complete()
         streams = {home, *transactions}
         self._end(
-            [one for one in self.transactions.values() if one.stream in streams and _up_to(one, abort_labels, epoch)]
+            [
+                candidate
+                for candidate in self.transactions.values()
+                if candidate.stream in streams and _up_to(candidate, abort_labels, epoch)
+            ]
         )
         return True
 
@@ -180,15 +184,19 @@ class SinkDouble:
             raise self.abort_error
         labelled = self._labelled(stream, prefix or "")
         found = [
-            LabelledTransaction(one.id, one.label, one.state) for one in labelled if one.state in (OPEN, COMMITTING)
+            LabelledTransaction(transaction.id, transaction.label, transaction.state)
+            for transaction in labelled
+            if transaction.state in (OPEN, COMMITTING)
         ]
-        self._asked(any(one.state is COMMITTING for one in found))
+        self._asked(any(transaction.state is COMMITTING for transaction in found))
         self.listings += 1
         return found
 
     def newest_completed(self, stream: str) -> dict[str, TransactionState]:
-        ended = (one for one in self.transactions.values() if one.state in (COMMITTED, ABORTED))
-        newest = [(one.id, one.state) for one in ended if one.stream == stream][-self.completed_listed_max :]
+        ended = (transaction for transaction in self.transactions.values() if transaction.state in (COMMITTED, ABORTED))
+        newest = [(transaction.id, transaction.state) for transaction in ended if transaction.stream == stream][
+            -self.completed_listed_max :
+        ]
         return dict(newest)
 
     def transaction_state(self, stream: str, transaction: str) -> TransactionState:
@@ -208,23 +216,23 @@ class SinkDouble:
         self._end(list(self.transactions.values()))
 
     def open_transactions(self) -> list[str]:
-        return [one.label for one in self.transactions.values() if one.state is OPEN]
+        return [transaction.label for transaction in self.transactions.values() if transaction.state is OPEN]
 
     def _labelled(self, stream: str, prefix: str) -> list[StoredTransaction]:
-        found = (one for one in self.transactions.values() if one.stream == stream)
-        return [one for one in found if one.label.startswith(prefix)]
+        found = (transaction for transaction in self.transactions.values() if transaction.stream == stream)
+        return [transaction for transaction in found if transaction.label.startswith(prefix)]
 
     def _end(self, ended: list[StoredTransaction]) -> None:
-        for one in ended:
-            if one.state is OPEN:
-                one.state = ABORTED
+        for transaction in ended:
+            if transaction.state is OPEN:
+                transaction.state = ABORTED
 
     def _complete(self) -> None:
-        for one in self.transactions.values():
-            if one.state is COMMITTING:
-                one.state = ABORTED if self.loses_events else COMMITTED
-                if one.state is COMMITTED:
-                    self.rows[one.stream] += one.rows
+        for transaction in self.transactions.values():
+            if transaction.state is COMMITTING:
+                transaction.state = ABORTED if self.loses_events else COMMITTED
+                if transaction.state is COMMITTED:
+                    self.rows[transaction.stream] += transaction.rows
 
 
 def _rows(events: Any) -> Iterator[Row]:
@@ -235,6 +243,6 @@ def _rows(events: Any) -> Iterator[Row]:
         yield payload.encode() if isinstance(payload, str) else payload, key
 
 
-def _up_to(one: StoredTransaction, prefix: str, epoch: int) -> bool:
-    parts = one.label.removeprefix(f"{prefix}/").split("/")
-    return one.label.startswith(f"{prefix}/") and parts[0].isdecimal() and int(parts[0]) <= epoch
+def _up_to(transaction: StoredTransaction, prefix: str, epoch: int) -> bool:
+    parts = transaction.label.removeprefix(f"{prefix}/").split("/")
+    return transaction.label.startswith(f"{prefix}/") and parts[0].isdecimal() and int(parts[0]) <= epoch

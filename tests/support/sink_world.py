@@ -38,7 +38,7 @@ class SinkWorld:
 
     def open_labels(self, stream: str = "out") -> list[str | None]:
         """The labels of all transactions that are neither committed nor aborted."""
-        return [one.label for one in self.client.admin.transactions.list_open(self.scope, stream)]
+        return [transaction.label for transaction in self.client.admin.transactions.list_open(self.scope, stream)]
 
     def wait_until_open(self, labels: Sequence[str], stream: str = "out") -> None:
         """Waits until exactly the transactions with these labels are left: aborts run in the background."""

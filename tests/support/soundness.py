@@ -91,9 +91,9 @@ def _assert_neighbours_agree(world: StreamWorld, found: Any, epochs: list[Any]) 
             except (NotFoundError, TruncatedError):
                 assert head, "only what lies before the head may be unknown"
                 continue
-            for one in following:
-                assert replaced.segment_id in one.predecessors
-                earlier = world.segments.predecessors(found.scope, found.name, one.segment_id)
+            for successor in following:
+                assert replaced.segment_id in successor.predecessors
+                earlier = world.segments.predecessors(found.scope, found.name, successor.segment_id)
                 assert replaced.segment_id in [before.segment_id for before in earlier]
 
 
@@ -128,8 +128,8 @@ def _assert_no_orphans(world: StreamWorld, found: Any, epochs: list[Any], unwant
     present = {name for name in world.bare_segment_stores.names() if name.startswith(prefix)}
     assert {name for name in present if _TRANSACTION not in name} <= known | unwanted
     opened = world.transactions.list_open(found.scope, found.name, 1_000).items
-    assert {one.state for one in opened} <= {TransactionState.OPEN}
-    expected = {transaction_text(one.transaction_id) for one in opened}
+    assert {stored.state for stored in opened} <= {TransactionState.OPEN}
+    expected = {transaction_text(stored.transaction_id) for stored in opened}
     assert {name.partition(_TRANSACTION)[2] for name in present - unwanted if _TRANSACTION in name} <= expected
     partition = stream_partition(found.scope, found.name)
     last = epoch_sort(found.epoch.number + 100)

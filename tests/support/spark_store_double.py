@@ -125,7 +125,9 @@ class StoreDouble:
         if rest == "/range-plans":
             _check_ranges(stream, body["ranges"])
             self.linked_ranges += len(body["ranges"]) if body["links"] else 0
-            return {"ranges": [self._plan(matched[1], one, body["links"]) for one in body["ranges"]]}
+            return {
+                "ranges": [self._plan(matched[1], segment_range, body["links"]) for segment_range in body["ranges"]]
+            }
         if match := re.fullmatch(r"/segments/(\d+)/chunks", rest):
             return self._chunks(matched[1], int(match[1]), query)
         if match := re.fullmatch(r"/segments/(\d+)/endpoint", rest):
@@ -148,7 +150,9 @@ class StoreDouble:
         if head := stream.readable(start):
             ranges_lost = stream.between(start, head)
             lost = tuple(
-                LostBytes(one.segment_id, one.start, one.length_bytes) for one in ranges_lost if one.length_bytes
+                LostBytes(lost_range.segment_id, lost_range.start, lost_range.length_bytes)
+                for lost_range in ranges_lost
+                if lost_range.length_bytes
             )
             if body["onTruncation"] == "fail":
                 raise _truncated(stream, lost)
@@ -157,21 +161,21 @@ class StoreDouble:
         batch = stream.next_batch(start, end, rules, self.indexed)
         ranges = tuple(
             RangeBetween(
-                one.segment.segment_id,
-                one.segment.key_range.low,
-                one.segment.key_range.high,
-                segment_name(SCOPE, name, one.segment.segment_id),
-                one.start_offset,
-                one.end_offset,
-                one.predecessors,
-                one.successors,
+                segment_range.segment.segment_id,
+                segment_range.segment.key_range.low,
+                segment_range.segment.key_range.high,
+                segment_name(SCOPE, name, segment_range.segment.segment_id),
+                segment_range.start_offset,
+                segment_range.end_offset,
+                segment_range.predecessors,
+                segment_range.successors,
             )
-            for one in batch.ranges
+            for segment_range in batch.ranges
         )
         cut_from, cut_to = (StreamCut.of(SCOPE, name, positions) for positions in (start, batch.positions))
         rest = stream.next_batch(batch.positions, end, BatchRules())
         left_bytes = rest.length_bytes if self.tells_what_is_left or batch.reached_end else None
-        lost_bytes = sum(one.length for one in lost)
+        lost_bytes = sum(loss.length for loss in lost)
         return NextCutView(
             **RangesBetween.between(cut_from, cut_to, ranges).fields(),
             reached_end=batch.reached_end,
@@ -239,16 +243,18 @@ class StoreDouble:
 
 
 def _check_incarnation(stream: StreamDouble, identifiers: Iterable[int]) -> None:
-    if any(one not in stream.segments for one in identifiers):
+    if any(identifier not in stream.segments for identifier in identifiers):
         raise RefusedError(400, "stream_recreated", "the stream was deleted and created again")
 
 
 def _check_ranges(stream: StreamDouble, ranges: list[dict[str, int]]) -> None:
     """As the controller does: ranges of a request have bytes, which are not truncated, and do not overlap."""
-    _check_incarnation(stream, [one["segmentId"] for one in ranges])
-    if any(one["start"] < stream.first_byte(one["segmentId"]) for one in ranges):
+    _check_incarnation(stream, [segment_range["segmentId"] for segment_range in ranges])
+    if any(segment_range["start"] < stream.first_byte(segment_range["segmentId"]) for segment_range in ranges):
         raise RefusedError(410, "truncated", "bytes of a segment were truncated: plan from the head")
-    in_order = sorted((one["segmentId"], one["start"], one["end"]) for one in ranges)
+    in_order = sorted(
+        (segment_range["segmentId"], segment_range["start"], segment_range["end"]) for segment_range in ranges
+    )
     follows = [left[0] != right[0] or left[2] <= right[1] for left, right in pairwise(in_order)]
     if not all(follows) or any(start >= end for _, start, end in in_order):
         raise RefusedError(400, "invalid_request", "the ranges are empty or overlap")
@@ -256,8 +262,8 @@ def _check_ranges(stream: StreamDouble, ranges: list[dict[str, int]]) -> None:
 
 def _truncated(stream: StreamDouble, lost: tuple[LostBytes, ...]) -> RefusedError:
     details = {
-        "lost": [one.to_json() for one in lost],
-        "lostBytes": sum(one.length for one in lost),
+        "lost": [loss.to_json() for loss in lost],
+        "lostBytes": sum(loss.length for loss in lost),
         "headText": cut_text(stream.head()),
     }
     return RefusedError(410, "truncated", "stream weather/stations was truncated beyond this cut", details)

@@ -91,8 +91,8 @@ class StreamDouble:
 
     def _stream_segments(self, identifiers: Iterable[int]) -> tuple[StreamSegment, ...]:
         segments = (self.segments[identifier] for identifier in identifiers)
-        found = [StreamSegment(one.identifier, KeyRange(one.low, one.high)) for one in segments]
-        return tuple(sorted(found, key=lambda one: one.key_range))
+        found = [StreamSegment(segment.identifier, KeyRange(segment.low, segment.high)) for segment in segments]
+        return tuple(sorted(found, key=lambda segment: segment.key_range))
 
     def next_batch(
         self, start: Mapping[int, int], end: Mapping[int, int] | None, rules: BatchRules, indexed: bool = True
@@ -162,17 +162,17 @@ class _Lineage:
         self._indexed = indexed
 
     def ends(self, segments: Sequence[StreamSegment]) -> Mapping[int, SegmentEnd]:
-        return {one.segment_id: self._end_of(self._stream.segments[one.segment_id]) for one in segments}
+        return {segment.segment_id: self._end_of(self._stream.segments[segment.segment_id]) for segment in segments}
 
     def epochs(self, numbers: Sequence[int]) -> Mapping[int, Epoch]:
         return {number: self._stream.epochs[number] for number in numbers}
 
     def boundaries(self, targets: Sequence[tuple[int, int]]) -> Sequence[int]:
         return [
-            self._stream.segments[one].boundary_at_or_after(target)
+            self._stream.segments[identifier].boundary_at_or_after(target)
             if self._indexed
-            else len(self._stream.segments[one].data)
-            for one, target in targets
+            else len(self._stream.segments[identifier].data)
+            for identifier, target in targets
         ]
 
     def _end_of(self, segment: SegmentDouble) -> SegmentEnd:

@@ -64,16 +64,16 @@ class StoreMeter:
 
     def _watch_store(self, store: Any) -> None:
         def read(found: Sequence[Record | None]) -> None:
-            self._count(reads=1, read_units=sum(_units(_size(one), READ_UNIT_BYTES) for one in found))
+            self._count(reads=1, read_units=sum(_units(_size(record), READ_UNIT_BYTES) for record in found))
 
         def query(page: Page) -> None:
-            size = sum(_size(one) for one in page.records)
+            size = sum(_size(record) for record in page.records)
             self._count(reads=1, read_units=_units(size, READ_UNIT_BYTES))
 
         inner = store.write
 
         def write(*writes: Write) -> None:
-            sizes = [max(_size(self._get(one.key)), _size_written(one)) for one in writes]
+            sizes = [max(_size(self._get(write.key)), _size_written(write)) for write in writes]
             factor = 2 if len(writes) > 1 else 1
             units = sum(_units(size, WRITE_UNIT_BYTES) for size in sizes)
             self._count(writes=1, write_units=factor * units)

@@ -11,9 +11,9 @@ def all_bytes(world: StreamWorld, stream: str = "t") -> bytes:
     """What a reader sees of a stream of one key, from the head to the tail."""
     found = world.segments.between("s", stream, None, None)
     return b"".join(
-        world.bare_segment_stores.read(one.name, one.start_offset, 1 << 20)
-        for one in found.ranges
-        if one.key_range.low == 0.0
+        world.bare_segment_stores.read(segment_range.name, segment_range.start_offset, 1 << 20)
+        for segment_range in found.ranges
+        if segment_range.key_range.low == 0.0
     )
 
 
@@ -24,4 +24,4 @@ def transaction_with(world: StreamWorld, data: bytes, position: float = 0.0) -> 
 
 
 def states(world: StreamWorld, *transactions: int) -> list[TransactionState]:
-    return [world.transactions.get_transaction("s", "t", one).state for one in transactions]
+    return [world.transactions.get_transaction("s", "t", transaction).state for transaction in transactions]

@@ -100,19 +100,21 @@ class StreamWorld(ControlPlane):
         """Append to the segment of a transaction that owns the position."""
         found = self.transactions.segments_of("s", stream, transaction)
         (name,) = [
-            one.transaction_segment for one in found.segments if one.key_range.low <= position < one.key_range.high
+            segment.transaction_segment
+            for segment in found.segments
+            if segment.key_range.low <= position < segment.key_range.high
         ]
         stores = self.bare_segment_stores
         stores.append(name, data, stores.segment_info(name).length)
 
     def commit(self, *transactions: int, stream: str = "t") -> None:
         """Commits that are done."""
-        for one in transactions:
-            self.transactions.commit_transaction("s", stream, one)
+        for transaction in transactions:
+            self.transactions.commit_transaction("s", stream, transaction)
         self.drain_transactions()
 
     def tail_ids(self, stream: str = "t") -> list[int]:
-        return [one.segment_id for one in self.segments.segments_at_tail("s", stream).segments]
+        return [segment.segment_id for segment in self.segments.segments_at_tail("s", stream).segments]
 
 
 def ranges(*bounds: float) -> list[KeyRange]:

@@ -57,6 +57,6 @@ def no_entries(made: LogRecovery, effects: list[WriterEffect]) -> list[WriterEff
 
 def entries(first: int, last: int) -> tuple[Entry, ...]:
     return tuple(
-        Entry(RecordHeader(RecordKind.ENTRY, 0, 5, 5, one, 10, 0, 1, crc32c(b"x")), b"x")
-        for one in range(first, last + 1)
+        Entry(RecordHeader(RecordKind.ENTRY, 0, 5, 5, number, 10, 0, 1, crc32c(b"x")), b"x")
+        for number in range(first, last + 1)
     )

@@ -61,12 +61,12 @@ class WatermarkWorld:
         return [watermark_of_payload(payload) for payload in payloads]
 
     def bounds(self, stream: str = "t") -> list[tuple[int, int]]:
-        return [(one.lower_time, one.upper_time) for one in self.written(stream)]
+        return [(watermark.lower_time, watermark.upper_time) for watermark in self.written(stream)]
 
     def newest_cut(self, stream: str = "t") -> dict[int, int]:
         newest = self.service.newest_watermark("s", stream).watermark
         assert newest is not None
-        return {one.segment.segment_id: one.offset for one in newest.cut}
+        return {position.segment.segment_id: position.offset for position in newest.cut}
 
     def revision_mark(self, stream: str = "t") -> int | None:
         return self.world.bare_segment_stores.get_attribute(mark_segment_name("s", stream), REVISION_MARK)

@@ -131,7 +131,7 @@ NAMES = ["orders", "shop", "shop-eu", "a.b", "_system", "v1", *WORDS]
 def _paths(route: Route, names: Sequence[str] = NAMES) -> Iterator[str]:
     """The paths of a route with each combination of names."""
     parameters = re.findall(r"{([^}]*)}", route.path)
-    for values in itertools.product(*(VALUES.get(one, names) for one in parameters)):
+    for values in itertools.product(*(VALUES.get(parameter, names) for parameter in parameters)):
         path = route.path
         for parameter, value in zip(parameters, values, strict=True):
             path = path.replace(f"{{{parameter}}}", value)
@@ -143,15 +143,17 @@ def _resource(route: Route, path: str) -> str:
 
 
 def _managed(name: str) -> ManagedPolicy:
-    return next(one for one in MANAGED_POLICIES if one.name == f"headrace-{name}")
+    return next(managed for managed in MANAGED_POLICIES if managed.name == f"headrace-{name}")
 
 
 def test_a9_each_route_has_the_class_of_the_design():
-    by_class = {access: {one.key for one in routes_of({access})} for access in Access}
-    assert sum(map(len, by_class.values())) == len(ROUTES) == len({one.key for one in ROUTES})
-    assert by_class[Access.OPERATE] == {one.key for one in ROUTES if not one.path.startswith("/v1/scopes")} - {TRUST}
+    by_class = {access: {route.key for route in routes_of({access})} for access in Access}
+    assert sum(map(len, by_class.values())) == len(ROUTES) == len({route.key for route in ROUTES})
+    assert by_class[Access.OPERATE] == {route.key for route in ROUTES if not route.path.startswith("/v1/scopes")} - {
+        TRUST
+    }
     assert {access: by_class[access] for access in CLASSES} == CLASSES
-    reads = {one.key for one in ROUTES if one.path.startswith("/v1/scopes") and one.method == "GET"}
+    reads = {route.key for route in ROUTES if route.path.startswith("/v1/scopes") and route.method == "GET"}
     assert by_class[Access.READ] == reads | QUESTIONS | {TRUST}
 
 
@@ -161,8 +163,8 @@ def test_a_route_without_a_class_is_an_error():
 
 
 def test_what_changes_or_grants_has_an_action():
-    silent = {one.key for one in ROUTES if not one.action}
-    asks = {one.key for one in ROUTES if one.method == "GET"} - GRANTS_BY_GET
+    silent = {route.key for route in ROUTES if not route.action}
+    asks = {route.key for route in ROUTES if route.method == "GET"} - GRANTS_BY_GET
     assert silent == asks | (QUESTIONS - {f"POST {STREAM}/range-plans"})
 
 
@@ -176,21 +178,21 @@ def test_what_changes_or_grants_has_an_action():
     ],
 )
 def test_a9_a_managed_policy_has_its_classes(name: str, classes: set[Access]):
-    assert {one.key for one in _managed(name).routes} == {one.key for one in ROUTES if one.access in classes}
+    assert {route.key for route in _managed(name).routes} == {route.key for route in ROUTES if route.access in classes}
 
 
 def test_a9_operators_get_no_tokens_and_no_links():
-    operated = {one.key for one in ROUTES if one.access is Access.OPERATE}
-    assert {one.key for one in _managed("operate").routes} == operated | OPERATORS_SEE
+    operated = {route.key for route in ROUTES if route.access is Access.OPERATE}
+    assert {route.key for route in _managed("operate").routes} == operated | OPERATORS_SEE
 
 
-@pytest.mark.parametrize("policy", MANAGED_POLICIES, ids=lambda one: one.name)
+@pytest.mark.parametrize("policy", MANAGED_POLICIES, ids=lambda policy: policy.name)
 def test_a9_a_managed_policy_allows_no_other_route(policy: ManagedPolicy):
     document = policy_document(patterns_of(policy.routes), ARN)
     granted = set(policy.routes)
     if policy is _managed("operate"):
         # A stream whose name is a word of the API may be seen, as any other resource, but not read.
-        granted |= {one for one in routes_of({Access.READ}) if one.key not in GRANTS_BY_GET | QUESTIONS}
+        granted |= {route for route in routes_of({Access.READ}) if route.key not in GRANTS_BY_GET | QUESTIONS}
     refused = [route for route in ROUTES if route not in granted]
     assert [path for route in refused for path in _paths(route) if allows([document], _resource(route, path))] == []
     for route in policy.routes:
@@ -198,7 +200,7 @@ def test_a9_a_managed_policy_allows_no_other_route(policy: ManagedPolicy):
         assert all(allows([document], _resource(route, path)) for path in paths), route.key
 
 
-@pytest.mark.parametrize("policy", MANAGED_POLICIES, ids=lambda one: one.name)
+@pytest.mark.parametrize("policy", MANAGED_POLICIES, ids=lambda policy: policy.name)
 def test_a_managed_policy_fits_into_iams_limit(policy: ManagedPolicy):
     arn = "arn:aws-us-gov:execute-api:ap-southeast-2:111122223333:abcdefghij/$default"
     text = str(policy_document(patterns_of(policy.routes), arn)).replace(" ", "")
@@ -219,7 +221,7 @@ NAMED = [
 @pytest.mark.parametrize("access", INCLUDED, ids=str)
 @pytest.mark.parametrize("names", NAMED, ids=lambda names: "-".join(names.values()))
 def test_a9_a_policy_for_a_name_allows_only_that_name(names: Mapping[str, str], access: Access):
-    resources = [one for one in names if one != "scope"] or ["scope"]
+    resources = [name for name in names if name != "scope"] or ["scope"]
     granted = set(routes_of(INCLUDED[access], resources))
     assert granted
     document = policy_document(named_patterns(INCLUDED[access], names), ARN)
@@ -246,7 +248,7 @@ def _asks_internal(key: str, path: str, names: Mapping[str, str]) -> bool:
 def _is_named(route: Route, path: str, names: Mapping[str, str]) -> bool:
     """Whether the path has the given names where the route has these parameters."""
     parts = dict(zip(route.path.split("/"), path.split("/"), strict=True))
-    return all(parts.get(f"{{{one}}}", name) == name for one, name in names.items())
+    return all(parts.get(f"{{{parameter}}}", name) == name for parameter, name in names.items())
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ def test_a_policy_refuses_other_forms_of_a_path(path: str):
 def test_a_deny_of_a_team_wins_over_a_managed_policy():
     allow = policy_document(patterns_of(_managed("manage-streams").routes), ARN)
     deny = policy_document(patterns_of(routes_of(set(Access), ["scope"]), {"scope": "secret"}), ARN)
-    deny = deny | {"Statement": [one | {"Effect": "Deny"} for one in deny["Statement"]]}  # type: ignore[attr-defined]
+    deny = deny | {"Statement": [statement | {"Effect": "Deny"} for statement in deny["Statement"]]}  # type: ignore[attr-defined]
     assert allows([allow, deny], f"{ARN}/GET/v1/scopes/shop/streams/orders")
     assert not allows([allow, deny], f"{ARN}/GET/v1/scopes/secret/streams/orders")
     assert not allows([allow, deny], f"{ARN}/DELETE/v1/scopes/secret")

@@ -120,11 +120,11 @@ async def test_late_reply_does_not_reach_another_flow() -> None:
 
     async with _server(locate) as port:
         connection = await open_connection("127.0.0.1", port)
-        one, two = SingleReply(), SingleReply()
-        first, second = connection.open_flow(one, 0), connection.open_flow(two, 1)
-        late = one.ask(first, wire.LocateOffset(first.next_id(), SEGMENT, 5))
+        first_replies, second_replies = SingleReply(), SingleReply()
+        first, second = connection.open_flow(first_replies, 0), connection.open_flow(second_replies, 1)
+        late = first_replies.ask(first, wire.LocateOffset(first.next_id(), SEGMENT, 5))
         first.close()
-        reply = await two.ask(second, wire.LocateOffset(second.next_id(), SEGMENT, 7))
+        reply = await second_replies.ask(second, wire.LocateOffset(second.next_id(), SEGMENT, 7))
         assert isinstance(reply, wire.OffsetLocated)
         assert reply.offset == 7
         assert not late.done()

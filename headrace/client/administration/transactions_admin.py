@@ -230,8 +230,8 @@ class AsyncTransactionsAdmin:
         return parsed(CommittedEpochView.from_json, await self._api.request("GET", path))
 
 
-def _outcome(one: LeaseOutcome) -> tuple[str, HeadraceError | None]:
-    return one.transaction, None if one.error is None else error_from_json(one.status, one.error)
+def _outcome(outcome: LeaseOutcome) -> tuple[str, HeadraceError | None]:
+    return outcome.transaction, None if outcome.error is None else error_from_json(outcome.status, outcome.error)
 
 
 def _stream_path(scope: str, stream: str) -> str:

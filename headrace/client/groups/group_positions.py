@@ -103,12 +103,12 @@ async def count_events(
     requests = SegmentRequests(connections, give_up_after_s)
     counts = asyncio.Semaphore(COUNTS_AT_ONCE_MAX)
 
-    async def count(one: RangeBetween) -> EventCount:
-        name, segment_id = segment_name(scope, stream, one.segment_id), one.segment_id
+    async def count(segment_range: RangeBetween) -> EventCount:
+        name, segment_id = segment_name(scope, stream, segment_range.segment_id), segment_range.segment_id
         async with counts:
-            if one.end_offset - one.start_offset <= READ_BYTES_MAX:
-                return await _read(requests, segment_id, name, one.start_offset, one.end_offset)
-            return await _told(requests, segment_id, name, one.start_offset, one.end_offset)
+            if segment_range.end_offset - segment_range.start_offset <= READ_BYTES_MAX:
+                return await _read(requests, segment_id, name, segment_range.start_offset, segment_range.end_offset)
+            return await _told(requests, segment_id, name, segment_range.start_offset, segment_range.end_offset)
 
     try:
         return await asyncio.gather(*map(count, ranges))
@@ -270,11 +270,11 @@ async def unread_segments(
     counts = await count_events(admin, cut.scope, cut.stream, ranges, give_up_after_s)
     return [
         SegmentLag(
-            StreamSegmentName(cut.scope, cut.stream, one.segment_id),
-            one.end_offset - one.start_offset,
+            StreamSegmentName(cut.scope, cut.stream, segment_range.segment_id),
+            segment_range.end_offset - segment_range.start_offset,
             count.events,
             count.is_estimate,
-            one.end_offset,
+            segment_range.end_offset,
         )
-        for one, count in zip(ranges, counts, strict=True)
+        for segment_range, count in zip(ranges, counts, strict=True)
     ]

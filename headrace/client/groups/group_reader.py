@@ -302,9 +302,9 @@ class AsyncGroupReader:
             self._windows[name] = TimeWindows(self._admin, scope, stream, self._options.reading.give_up_after_s)
         positions = state.latest_positions(self.name, self._segments.positions)
         offsets = {
-            one.segment_id: END_UNBOUNDED if offset == END_OF_SEGMENT else offset
-            for one, offset in positions.items()
-            if (one.scope, one.stream) == (scope, stream)
+            segment.segment_id: END_UNBOUNDED if offset == END_OF_SEGMENT else offset
+            for segment, offset in positions.items()
+            if (segment.scope, segment.stream) == (scope, stream)
         }
         return await self._windows[name].at(offsets)
 

@@ -101,16 +101,16 @@ class OwnedSegments:
     @property
     def positions(self) -> dict[StreamSegmentName, int]:
         """The offsets after the processed events."""
-        return {segment: one.position for segment, one in self.owned.items()}
+        return {segment: owned.position for segment, owned in self.owned.items()}
 
     @property
     def read_to_end(self) -> dict[StreamSegmentName, Following]:
         """The segments of which all events were processed, with what follows each."""
-        return {segment: one.following for segment, one in self.owned.items() if one.following is not None}
+        return {segment: owned.following for segment, owned in self.owned.items() if owned.following is not None}
 
     def lags_ms(self, now_ms: float) -> Mapping[StreamSegmentName, int]:
         """How far each segment is behind."""
-        return {segment: one.lag_ms(now_ms) for segment, one in self.owned.items()}
+        return {segment: owned.lag_ms(now_ms) for segment, owned in self.owned.items()}
 
     def begin(self, segment: StreamSegmentName, offset: int, end: int | None) -> None:
         """Starts to read a segment from an offset to its end, or to the offset `end`."""
@@ -223,8 +223,8 @@ class OwnedSegments:
         found = await after_freeze(find, backoff)
         named = {StreamSegmentName(scope, stream, segment.segment_id): segment for segment in found.segments}
         return Following(
-            {name: one.predecessors for name, one in named.items()},
-            {name: one.key_range for name, one in named.items()},
+            {name: successor.predecessors for name, successor in named.items()},
+            {name: successor.key_range for name, successor in named.items()},
         )
 
     async def _put(self, arrived: Arrived) -> None:

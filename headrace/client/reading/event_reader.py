@@ -386,7 +386,7 @@ class AsyncEventReader:
             return _ArrivalOrder()
         requests = _OrderRequests(self._connections, self._options.give_up_after_s, self._is_frozen)
         resolution_us = int(self._options.time_resolution_s * 1e6)
-        return TimeOrder(requests, lambda one: segment_name(self.scope, self.stream, one), resolution_us)
+        return TimeOrder(requests, lambda identifier: segment_name(self.scope, self.stream, identifier), resolution_us)
 
     def _read(self, segment_id: int, start: int) -> None:
         self._arrived.open(segment_id, start)

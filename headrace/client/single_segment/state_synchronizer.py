@@ -214,7 +214,7 @@ class AsyncStateSynchronizer(Generic[S, U]):
                     raise
                 raise self._state_truncated(oldest, end) from error  # cut inside an entry
             break
-        first = next((n for n, one in enumerate(found) if isinstance(self._parsed(one), InitialEntry)), None)
+        first = next((n for n, entry in enumerate(found) if isinstance(self._parsed(entry), InitialEntry)), None)
         if first is None:
             if was_cut:
                 raise self._state_truncated(oldest, end)

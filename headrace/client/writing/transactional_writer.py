@@ -123,7 +123,7 @@ class AsyncTransaction:
         self._segments = SegmentsOnDemand(self._create_segments, self._written_segments) if view.on_demand else None
         self._appenders = [self._appender(segment) for segment in view.segments]
         routes = zip(view.segments, self._appenders, strict=True)
-        self.accumulator.route(Route(one.key_range, appender.queue) for one, appender in routes)
+        self.accumulator.route(Route(segment.key_range, appender.queue) for segment, appender in routes)
 
     def __repr__(self) -> str:
         return handle_text(
@@ -444,7 +444,11 @@ class AsyncTransactionalWriter:
     def _due(self, every_s: float) -> list[AsyncTransaction]:
         """Those whose lease began `every_s` ago, first those that end first."""
         due_s = asyncio.get_running_loop().time() - every_s
-        due = [one for one, began_s in self._open.items() if began_s <= due_s and one not in self._pinged]
+        due = [
+            transaction
+            for transaction, began_s in self._open.items()
+            if began_s <= due_s and transaction not in self._pinged
+        ]
         return sorted(due, key=self._open.__getitem__)
 
     def _renew_due(self, pings: asyncio.TaskGroup, every_s: float) -> None:

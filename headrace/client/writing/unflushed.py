@@ -67,10 +67,10 @@ class _Watched:
 _watched = _Watched()
 
 
-def watch(one: Unflushed) -> None:
+def watch(writer: Unflushed) -> None:
     """Remembers what is flushed when the process ends without closing it."""
     with _watched.lock:
-        _watched.all.add(one)
+        _watched.all.add(writer)
         if not _watched.is_registered:
             _watched.is_registered = True
             _register(flush_at_exit)
@@ -84,47 +84,47 @@ def flush_at_exit() -> None:
             deadline_s = _flush(each, deadline_s)
 
 
-def collected(one: Unflushed) -> None:
+def collected(writer: Unflushed) -> None:
     """Reports a writer that is collected with events that were not acknowledged. Nothing sends them any more."""
-    lost = one.unacknowledged_events() + one.failed_events
-    if lost and one.stream_name and not one.is_closed and not one.is_reported:
-        _warn(one, lost)
-        _report_lost(one, lost)
+    lost = writer.unacknowledged_events() + writer.failed_events
+    if lost and writer.stream_name and not writer.is_closed and not writer.is_reported:
+        _warn(writer, lost)
+        _report_lost(writer, lost)
 
 
-def _flush(one: Unflushed, deadline_s: float) -> float:
+def _flush(writer: Unflushed, deadline_s: float) -> float:
     """Flushes a writer. Returns the deadline of the next one: an interrupt ends all waits."""
-    waiting, acknowledged = one.unacknowledged_events(), one.acknowledged_events
-    lost = waiting + one.failed_events
+    waiting, acknowledged = writer.unacknowledged_events(), writer.acknowledged_events
+    lost = waiting + writer.failed_events
     if lost:
-        _warn(one, lost)
-    if waiting and one.is_served:
+        _warn(writer, lost)
+    if waiting and writer.is_served:
         _log.warning(
-            "event=writer_not_closed stream=%r events=%d seconds_max=%d", one.stream_name, waiting, EXIT_FLUSH_S
+            "event=writer_not_closed stream=%r events=%d seconds_max=%d", writer.stream_name, waiting, EXIT_FLUSH_S
         )
         try:
-            one.wait_until_empty(max(0.0, deadline_s - time.monotonic()))
+            writer.wait_until_empty(max(0.0, deadline_s - time.monotonic()))
         except KeyboardInterrupt:
             deadline_s = 0.0
-        lost -= one.acknowledged_events - acknowledged
+        lost -= writer.acknowledged_events - acknowledged
     if lost > 0:
-        _report_lost(one, lost)
+        _report_lost(writer, lost)
     return deadline_s
 
 
-def _warn(one: Unflushed, events: int) -> None:
+def _warn(writer: Unflushed, events: int) -> None:
     warnings.warn(
-        f"the writer of {one.stream_name} was not closed: {events} events are not acknowledged; use it with `with`, or "
-        "call `close`",
+        f"the writer of {writer.stream_name} was not closed: {events} events are not acknowledged; use it with "
+        "`with`, or call `close`",
         ResourceWarning,
-        source=one,
+        source=writer,
         stacklevel=3,
     )
 
 
-def _report_lost(one: Unflushed, lost: int) -> None:
-    one.is_reported = True
-    _log.error("event=events_not_acknowledged stream=%r events=%d", one.stream_name, lost)
+def _report_lost(writer: Unflushed, lost: int) -> None:
+    writer.is_reported = True
+    _log.error("event=events_not_acknowledged stream=%r events=%d", writer.stream_name, lost)
 
 
 def _register(end: Callable[[], None]) -> None:

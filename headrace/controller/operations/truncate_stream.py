@@ -155,7 +155,11 @@ def _close(tools: Tools, stored: StoredStream) -> None:
 
 def _check_reached(tools: Tools, stream: Stream, running: RunningTruncation) -> None:
     """The acceptance has checked the offsets in sealed segments only, since it does not ask segment stores."""
-    active = [one for one, offset in running.target.cut.positions if one in stream.epoch.by_id and offset > 0]
+    active = [
+        identifier
+        for identifier, offset in running.target.cut.positions
+        if identifier in stream.epoch.by_id and offset > 0
+    ]
     infos = tools.segment_stores.segment_infos([_name(stream, identifier) for identifier in active]) if active else []
     offsets = running.target.cut.offsets
     for identifier, info in zip(active, infos, strict=True):
@@ -183,7 +187,7 @@ def _lengths(tools: Tools, stream: Stream, segments: Sequence[StreamSegment]) ->
     sealed = tools.history.sealed_segments(stream, wanted)
     if len(sealed) < len(wanted):
         raise NotFoundError(f"stream {stream.scoped_name} does not know the sizes of segments that were replaced")
-    return {identifier: one.length for identifier, one in sealed.items()}
+    return {identifier: end.length for identifier, end in sealed.items()}
 
 
 def _note(tools: Tools, stored: StoredStream, running: RunningTruncation, version: int, *others: Write) -> int:

@@ -102,8 +102,8 @@ class RangePlanService:
         )
         return RangePlans(
             tuple(
-                RangePlan(one.segment_id, tuple(own), endpoints.get(one.segment_id))
-                for one, own in zip(ranges, planned, strict=True)
+                RangePlan(segment_range.segment_id, tuple(own), endpoints.get(segment_range.segment_id))
+                for segment_range, own in zip(ranges, planned, strict=True)
             )
         )
 
@@ -193,7 +193,7 @@ class RangePlanService:
         for first in range(0, len(ranges), DIRECTORIES_AT_ONCE):
             wave = range(first, min(first + DIRECTORIES_AT_ONCE, len(ranges)))
             stored = {} if room.is_full else self._stored(stream, ranges, wave, room.links)
-            linked += (ranges[index] for index, one in stored.items() if one.runs)
+            linked += (ranges[index] for index, runs_stored in stored.items() if runs_stored.runs)
             for index in wave:
                 runs = stored.get(index)
                 planned.append([self._linked_piece(start, end, runs, room) for start, end in pieces[index]])
@@ -205,13 +205,13 @@ class RangePlanService:
         found: dict[int, StoredRuns] = {}
 
         def read(index: int) -> None:
-            one = ranges[index]
-            name = segment_name(stream.scope, stream.name, one.segment_id)
+            wanted = ranges[index]
+            name = segment_name(stream.scope, stream.name, wanted.segment_id)
             runs: list[ChunkRun] = []
-            reached, complete = one.start, False
+            reached, complete = wanted.start, False
             while not complete and len(runs) < limit:
                 try:
-                    page = self._runs.read(name, reached, one.end, min(limit - len(runs), PAGE_ITEMS_MAX))
+                    page = self._runs.read(name, reached, wanted.end, min(limit - len(runs), PAGE_ITEMS_MAX))
                 except UnavailableError:
                     break
                 runs += page.runs
@@ -246,12 +246,12 @@ class _Boundaries:
     """The boundaries that were located for one range."""
 
     located: dict[tuple[int, int], int]
-    one: RangeToPlan
+    planned_range: RangeToPlan
 
     def after(self, target: int) -> int:
         """The boundary for a target; the end of the range if the store knows of no byte at the target."""
-        offset = self.located[self.one.segment_id, target]
-        return offset if offset >= target else self.one.end
+        offset = self.located[self.planned_range.segment_id, target]
+        return offset if offset >= target else self.planned_range.end
 
 
 class _LinkRoom:

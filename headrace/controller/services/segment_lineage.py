@@ -100,7 +100,7 @@ class SegmentLineage:
         foreseen = [each for each in self._foreseen if each not in end and each not in self._ends]
         self._foreseen = []
         sealed = self._history.sealed_segments(self._stream, list(dict.fromkeys([*passed, *foreseen])))
-        self._ends |= {identifier: SegmentEnd(one.length, one.replaced_in) for identifier, one in sealed.items()}
+        self._ends |= {identifier: SegmentEnd(end.length, end.replaced_in) for identifier, end in sealed.items()}
         unrecorded = [identifier for identifier in passed if identifier not in sealed]
         if unrecorded:
             self._load_unrecorded(unrecorded)

@@ -53,7 +53,7 @@ class StreamEnds:
     def sealed_sizes(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, int]:
         """Length in bytes by segment id. A size that is not in the metadata yet is read from the segment's store."""
         sealed = self._history.sealed_segments(stream, identifiers)
-        sizes = {identifier: one.length for identifier, one in sealed.items()}
+        sizes = {identifier: end.length for identifier, end in sealed.items()}
         return sizes | self.unrecorded_sizes(
             stream, [identifier for identifier in identifiers if identifier not in sizes]
         )
@@ -144,7 +144,7 @@ class WrittenCuts:
         """
         if stream.state.is_sealed:
             return
-        growing = [one for one, offset in cut.positions if offset > 0 and _may_grow(stream, one)]
+        growing = [identifier for identifier, offset in cut.positions if offset > 0 and _may_grow(stream, identifier)]
         names = [segment_name(stream.scope, stream.name, identifier) for identifier in growing]
         infos = self._segment_stores.segment_infos(names) if names else []
         offsets = cut.offsets

@@ -325,4 +325,4 @@ class ScalingEventService:
                 break
         replaced = [segment.segment_id for epoch in epochs for segment in epoch.replaced]
         sealed = self._history.sealed_segments(found, replaced)
-        return EpochHistory.of(epochs, {identifier: one.length for identifier, one in sealed.items()})
+        return EpochHistory.of(epochs, {identifier: end.length for identifier, end in sealed.items()})

@@ -95,7 +95,7 @@ class TransactionMarks:
         if len(marked) == 1:
             self.request_abort(scope, *marked[0])
         elif marked:
-            self._workers.each(lambda one: self.request_abort(scope, *one), iter(marked))
+            self._workers.each(lambda mark: self.request_abort(scope, *mark), iter(marked))
 
     def _mark_all(self, scope: str, stream: str, opened: Sequence[StoredTransaction]) -> list[int]:
         writes = [replace_open(scope, stream, stored, marked_for_abort(stored.transaction)) for stored in opened]

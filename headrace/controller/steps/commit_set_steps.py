@@ -172,7 +172,9 @@ class CommitSets:
             after = refused(stored.writer)
             self._store.write(replace_commit_writer(scope, home, stored, after))
             stored = StoredWriter(after, stored.version + 1)
-        self._release(scope, pending.set_id, {stream: one.part.members for stream, one in parts.items()})
+        self._release(
+            scope, pending.set_id, {stream: stored_part.part.members for stream, stored_part in parts.items()}
+        )
         after = forgotten(stored.writer)
         self._store.write(
             replace_commit_writer(scope, home, stored, after),
@@ -223,16 +225,16 @@ class CommitSets:
         if absent:
             raise MemberNotOpenError(f"stream {absent[0]} was deleted")
 
-        def prepare(one: StoredTransaction | None) -> Transaction | None:
-            if one is None:
+        def prepare(member: StoredTransaction | None) -> Transaction | None:
+            if member is None:
                 raise MemberNotOpenError("a transaction is completed or unknown")
-            if one.transaction.commit_set == pending.set_id:
+            if member.transaction.commit_set == pending.set_id:
                 return None
-            if one.transaction.state is not TransactionState.OPEN:
-                raise MemberNotOpenError(f"transaction {one.transaction.transaction_id:032x} is not open")
-            return prepared(one.transaction, pending.set_id)
+            if member.transaction.state is not TransactionState.OPEN:
+                raise MemberNotOpenError(f"transaction {member.transaction.transaction_id:032x} is not open")
+            return prepared(member.transaction, pending.set_id)
 
-        members = {stream: one.part.members for stream, one in found.items() if one}
+        members = {stream: stored_part.part.members for stream, stored_part in found.items() if stored_part}
         numbers: dict[str, int] = {}
 
         def read_number(stream: str) -> None:
@@ -246,9 +248,9 @@ class CommitSets:
     def _release(self, scope: str, set_id: str, members: Members) -> None:
         """Release those of the members that this set has prepared."""
 
-        def release(one: StoredTransaction | None) -> Transaction | None:
-            is_prepared = one is not None and one.transaction.commit_set == set_id
-            return released(one.transaction) if is_prepared and one is not None else None
+        def release(member: StoredTransaction | None) -> Transaction | None:
+            is_prepared = member is not None and member.transaction.commit_set == set_id
+            return released(member.transaction) if is_prepared and member is not None else None
 
         self.each(_call, iter(self._changes(scope, members, release, {})))
 

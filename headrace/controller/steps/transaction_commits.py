@@ -149,7 +149,7 @@ class TransactionCommits:
         if not marks:
             return False
         parts = self._parts(scope, stream, marks)
-        taken = plan_run(marks, {one: part.part for one, part in parts.items()})
+        taken = plan_run(marks, {set_id: part.part for set_id, part in parts.items()})
         batch = self._still_open(scope, stream, taken.transactions)
         if tuple(stored.transaction.transaction_id for stored in batch) != taken.transactions:
             raise WriteConflictError(f"transactions of {scope}/{stream} were just committed by another process", {})
@@ -180,7 +180,7 @@ class TransactionCommits:
         if not sets:
             return {}
         records = self._transactions.store.get_many([commit_part_key(scope, stream, each) for each in sets])
-        found = {one: part for one, record in zip(sets, records, strict=True) if (part := stored_part(record))}
+        found = {set_id: part for set_id, record in zip(sets, records, strict=True) if (part := stored_part(record))}
         if len(found) < len(sets):
             raise WriteConflictError(f"a commit set of {scope}/{stream} was just committed by another process", {})
         return found
@@ -224,7 +224,7 @@ class TransactionCommits:
         stream, transactions = stored.stream, [stored.transaction for stored in batch]
         lost = self._lost(stream, transactions)
         begun = {writer.set_id for writer in sets if writer.mark.position}
-        lost_sets = {one for one, part in parts.items() if part.part.lost}
+        lost_sets = {set_id for set_id, part in parts.items() if part.part.lost}
         for writer in sets:
             if writer.rest is None or writer.set_id in begun | lost_sets:
                 continue
@@ -249,8 +249,8 @@ class TransactionCommits:
     def _lost(self, stream: Stream, transactions: Sequence[Transaction]) -> set[int]:
         lost: set[int] = set()
         owners: dict[str, int] = {}
-        for number, one in enumerate(transactions, 1):
-            owners |= dict.fromkeys(self._segments(stream, one), one.transaction_id)
+        for number, transaction in enumerate(transactions, 1):
+            owners |= dict.fromkeys(self._segments(stream, transaction), transaction.transaction_id)
             if owners and (len(owners) >= SEGMENTS_CHECKED_MAX or number == len(transactions)):
                 lost.update(owners[name] for name in self._tools.segment_stores.incomplete_segments(list(owners)))
                 owners = {}
@@ -330,7 +330,7 @@ class TransactionCommits:
             transaction: self._all_segments(stored.stream, run.reference_epoch, transaction)
             for transaction in run.transactions
         }
-        identifier = next((one for one, names in segments.items() if source in names), None)
+        identifier = next((transaction for transaction, names in segments.items() if source in names), None)
         if identifier is None:
             raise CorruptError(
                 f"a commit of {stored.stream.scoped_name} was rejected for {source}, which it does not merge"
@@ -361,7 +361,7 @@ class TransactionCommits:
             stored = self._roll(stored, run, transactions)
         elif not run.rolls:
             self._merge(stored.stream, stored.stream.epoch, run, transactions)
-        times = {one.writer: one.timestamp for transaction in transactions if (one := transaction.writer_time)}
+        times = {time.writer: time.timestamp for transaction in transactions if (time := transaction.writer_time)}
         position = self._position(stored.stream, run) if times else ()
         for writer, timestamp in times.items():  # the last time of each writer includes the others
             self._marks.note_commit(scope, name, writer, timestamp, dict(position))
@@ -416,7 +416,7 @@ class TransactionCommits:
         into = self._history.epoch(stream, run.active_epoch + 1) if run.rolls else stream.epoch
         names = [segment_name(stream.scope, stream.name, segment.segment_id) for segment in into.segments]
         infos = self._tools.segment_stores.segment_infos(names)
-        return tuple((one.segment_id, info.length) for one, info in zip(into.segments, infos, strict=True))
+        return tuple((segment.segment_id, info.length) for segment, info in zip(into.segments, infos, strict=True))
 
     def _complete(
         self, stored: StoredStream, run: CommitRun, left: Sequence[StoredTransaction], position: _Position

@@ -153,7 +153,7 @@ class WatermarkAdvancer:
         if state is None:
             return
         self._keep(stored, before, replace(state, silent_since=after.silent_since))
-        gone = [one for one, mark in marks if mark is None or mark in after.inactive]
+        gone = [writer for writer, mark in marks if mark is None or mark in after.inactive]
         self._remove(entry, stream, gone, len(marks) - len(gone))
 
     # The mark segment

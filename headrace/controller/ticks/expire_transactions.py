@@ -99,9 +99,9 @@ class _BatchReads:
         """The members of a commit set in a stream that are not completed, among those of the batch."""
         return [
             identifier
-            for (its_scope, its_stream, identifier), one in self.found.items()
-            if (its_scope, its_stream, one.transaction.commit_set) == (scope, stream, commit_set)
-            and one.transaction.completed_ms is None
+            for (its_scope, its_stream, identifier), stored in self.found.items()
+            if (its_scope, its_stream, stored.transaction.commit_set) == (scope, stream, commit_set)
+            and stored.transaction.completed_ms is None
         ]
 
 
@@ -231,10 +231,10 @@ class _TransactionExpiry:
         _log.info("due %s of a former %s/%s is removed", _what(entry), entry.scope, entry.stream)
 
     def _settle(
-        self, one: StoredEntry, stored: StoredTransaction | None, found: Stream | None
+        self, due_entry: StoredEntry, stored: StoredTransaction | None, found: Stream | None
     ) -> TransactionMessage | None:
         """Do what is due for a transaction; return the message that must be sent afterwards, if any."""
-        entry, gone = one.entry, _delete(one)
+        entry, gone = due_entry.entry, _delete(due_entry)
         if stored is None:
             self._store.write(gone)
             return None

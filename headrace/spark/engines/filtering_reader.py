@@ -55,17 +55,17 @@ class HeadraceFilteringReader(HeadraceBatchReader):
         return left
 
 
-def _column(one: Filter) -> str | None:
+def _column(pushed: Filter) -> str | None:
     """The column that the filter is about; None if it is about several, or a field of one."""
-    name, *nested = getattr(one, "attribute", (None,))
+    name, *nested = getattr(pushed, "attribute", (None,))
     return None if nested else name
 
 
-def _condition(one: Filter) -> Condition | None:
+def _condition(pushed: Filter) -> Condition | None:
     """A filter on one of our columns; None: planning has no use for it."""
-    comparison = _COMPARISONS.get(type(one))
+    comparison = _COMPARISONS.get(type(pushed))
     if comparison is None:
         return None
-    column, value = one.attribute[0], one.value  # type: ignore[attr-defined]
+    column, value = pushed.attribute[0], pushed.value  # type: ignore[attr-defined]
     found = Condition(column, comparison, tuple(value) if comparison == "in" else value)
     return found if found.is_known else None

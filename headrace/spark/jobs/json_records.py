@@ -40,11 +40,11 @@ def column_type(value: Any) -> str | None:
     return "double" if isinstance(value, float) else "string"
 
 
-def common_type(one: str, other: str) -> str:
+def common_type(first: str, second: str) -> str:
     """A type for values of both types; a string column takes every value, as its JSON text."""
-    if one == other:
-        return one
-    return "double" if {one, other} == {"bigint", "double"} else "string"
+    if first == second:
+        return first
+    return "double" if {first, second} == {"bigint", "double"} else "string"
 
 
 def common_types(found: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -254,10 +254,10 @@ def _cell(rate: float, highest: float) -> str:
 
 def _key_space(measures: StreamMeasures) -> str:
     """The active segments as a bar from key 0 to 1, darker where more bytes arrive for the width."""
-    active = sorted((segment for segment in measures.segments if segment.is_active), key=lambda one: one.low)
+    active = sorted((segment for segment in measures.segments if segment.is_active), key=lambda segment: segment.low)
     densities = [each.total_bytes / (each.high - each.low) for each in active]
     highest = max(densities, default=0.0) or 1.0
-    bars = "".join(_bar(one, density / highest) for one, density in zip(active, densities, strict=True))
+    bars = "".join(_bar(segment, density / highest) for segment, density in zip(active, densities, strict=True))
     note = "A dark bar is a busy key range. If it is wide, a scale divides its load."
     return (
         f'<svg viewBox="0 0 {_KEY_SPACE_WIDTH} 40" preserveAspectRatio="none" role="img">{bars}</svg>'

@@ -59,11 +59,11 @@ def test_small_lags_are_counted(headrace: Headrace) -> None:
     assert (lag.events_unread, lag.events_are_estimated) == (47, False)
     assert lag.events_by_stream == {"shop/orders": 40, "shop/returns": 7}
     assert lag.bytes_by_stream == {"shop/orders": 40 * 13, "shop/returns": 7 * 13}
-    assert {one.segment for one in lag.segments} == {
+    assert {segment.segment for segment in lag.segments} == {
         StreamSegmentName("shop", "orders", 0), StreamSegmentName("shop", "orders", 1),
         StreamSegmentName("shop", "returns", 0),
     }  # fmt: skip
-    assert sum(one.bytes_unread for one in lag.segments) == lag.bytes_unread == 47 * 13
+    assert sum(segment.bytes_unread for segment in lag.segments) == lag.bytes_unread == 47 * 13
     _read(group, 30)
     assert group.lag().events_unread == 17
 
@@ -92,7 +92,7 @@ def test_the_rest_of_a_large_segment_is_estimated(headrace: Headrace) -> None:
 
 def test_lags_reach_over_scales_and_up_to_the_end(headrace: Headrace) -> None:
     _write(headrace, 20, "orders")
-    segments = [one.segment_id for one in headrace.admin.segments("shop", "orders")]
+    segments = [segment.segment_id for segment in headrace.admin.segments("shop", "orders")]
     headrace.admin.update_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
     headrace.admin.scale_stream("shop", "orders", seal=segments, ranges=[(0.0, 1.0)])
     _write(headrace, 5, "orders")

@@ -59,7 +59,7 @@ def write(headrace: Headrace, numbers: Iterable[int]) -> None:
 
 def scale(headrace: Headrace, seal: int, ranges: list[tuple[float, float]]) -> None:
     """Replaces the first `seal` segments by others."""
-    segments = [one.segment_id for one in headrace.admin.segments("shop", "orders")]
+    segments = [segment.segment_id for segment in headrace.admin.segments("shop", "orders")]
     headrace.admin.scale_stream("shop", "orders", seal=segments[:seal], ranges=ranges)
 
 
@@ -71,7 +71,7 @@ def events_in(headrace: Headrace, ranges: Iterable[SegmentRange]) -> list[bytes]
     found: list[bytes] = []
     for part in ranges:
         with headrace.range_reader(cast(SegmentRange, pickle.loads(pickle.dumps(part)))) as reader:
-            found += [one.event for one in reader]
+            found += [event.event for event in reader]
             assert reader.unread.length_bytes == 0
     return found
 
@@ -133,7 +133,7 @@ def test_values_of_a_range(orders: Headrace) -> None:
     assert merged.predecessors == (first.segment_id, second.segment_id)
     with orders.range_reader(merged) as reader:
         read = list(reader)
-    assert {one.segment_id for one in read} == {merged.segment_id}
+    assert {event.segment_id for event in read} == {merged.segment_id}
     assert read[0].offset == 0
     assert read[-1].offset + 8 + len(read[-1].event) == merged.end
 
@@ -181,27 +181,27 @@ def test_batches_and_columns_have_the_same_events(orders: Headrace) -> None:
         while (batch := reader.read_batch()) is not None:
             batches.append(batch)
             assert reader.unread == replace(first, start=batch.end_offset)
-    assert [event for batch in batches for event in batch.events] == [one.event for one in singles]
+    assert [event for batch in batches for event in batch.events] == [event.event for event in singles]
     with orders.range_reader(first) as reader:
         table = pa.Table.from_batches(reader.arrow_batches())
         with pytest.raises(IllegalStateError, match="either Arrow batches or events"):
             reader.read_batch()
-    assert table["event"].to_pylist() == [one.event for one in singles]
-    assert table["offset"].to_pylist() == [one.offset for one in singles]
+    assert table["event"].to_pylist() == [event.event for event in singles]
+    assert table["offset"].to_pylist() == [event.offset for event in singles]
 
 
 def test_iteration_that_stops_inside_a_batch_loses_nothing(orders: Headrace) -> None:
     write(orders, range(100))
     (part, _) = orders.segment_ranges("shop", "orders")
     with orders.range_reader(part) as reader:
-        whole = [one.event for one in reader]
+        whole = [event.event for event in reader]
     with orders.range_reader(part) as reader:
         found = [next(iter(reader)).event, next(iter(reader)).event]
         rest = reader.unread
-        found += [one.event for one in reader]
+        found += [event.event for event in reader]
     assert found == whole
     with orders.range_reader(rest) as reader:
-        assert [one.event for one in reader] == whole[2:]
+        assert [event.event for event in reader] == whole[2:]
 
 
 @pytest.mark.parametrize("kill", [False, True])
@@ -212,8 +212,8 @@ def test_store_that_is_lost_while_a_range_is_read(orders: Headrace, real: RealCl
     (part,) = orders.segment_ranges("shop", "orders")
     found: list[bytes] = []
     with orders.range_reader(part, read_history_from="segment_store") as reader:
-        for one in reader:
-            found.append(one.event)
+        for event in reader:
+            found.append(event.event)
             if len(found) in (1, 40, 80):
                 real.drop_connections()
                 if kill:
@@ -243,7 +243,7 @@ def test_reader_reads_on_after_an_error(orders: Headrace, monkeypatch: pytest.Mo
         with pytest.raises(UnavailableError):
             reader.read_batch()
         assert reader.unread == replace(part, start=batch.end_offset)
-        assert batch.events + [one.event for one in reader] == events
+        assert batch.events + [event.event for event in reader] == events
     assert asked == [0, batch.end_offset]
 
 
@@ -280,10 +280,10 @@ def test_cuts_that_are_refused(orders: Headrace) -> None:
         (end, start),
         (never, None),
     ]
-    for one, other in refused:
+    for start_cut, end_cut in refused:
         with pytest.raises(InvalidRequestError) as found:
-            orders.segment_ranges("shop", "orders", one, other)
-        assert found.value.specific_code == "invalid_stream_cut", (one, other)
+            orders.segment_ranges("shop", "orders", start_cut, end_cut)
+        assert found.value.specific_code == "invalid_stream_cut", (start_cut, end_cut)
     with pytest.raises(InvalidRequestError, match="belongs to shop/others, not to shop/orders"):
         orders.segment_ranges("shop", "orders", others)
     with pytest.raises(NotFoundError):
@@ -357,7 +357,9 @@ def test_closing_a_reader_leaves_a_request_that_hangs(orders: Headrace, monkeypa
     monkeypatch.setattr(range_reader, "CLOSE_TIMEOUT_S", 0.01)
     with orders.writer("shop", "orders") as writer:
         writer.write_batch([bytes(GATHERED_BYTES_MIN)] * 2, "key")
-    *_, part = (one for one in orders.segment_ranges("shop", "orders") if one.length_bytes)
+    *_, part = (
+        segment_range for segment_range in orders.segment_ranges("shop", "orders") if segment_range.length_bytes
+    )
     store = HangingStore(orders)
     monkeypatch.setattr(range_bytes, "StreamRanges", lambda *_: store)
     reader = orders.range_reader(part, read_history_from="segment_store")
@@ -384,7 +386,7 @@ def test_large_events_are_not_split(headrace: Headrace, real: RealCluster, resta
     found: list[int] = []
     for part in parts:
         with headrace.range_reader(part, read_history_from="segment_store") as reader:
-            found += [len(one.event) for one in reader]
+            found += [len(event.event) for event in reader]
     assert found == sizes
     assert len(parts) > 1 or restarted
 
@@ -434,7 +436,7 @@ def test_batches_are_joined_to_whole_ranges(headrace: Headrace, monkeypatch: pyt
     for _ in range(4):
         with headrace.writer("shop", "orders") as writer:
             writer.write_batch([b"event"] * 50, "key")
-        active = [one.segment_id for one in headrace.admin.segments("shop", "orders")]
+        active = [segment.segment_id for segment in headrace.admin.segments("shop", "orders")]
         headrace.admin.scale_stream("shop", "orders", seal=active, ranges=list(itertools.pairwise(bounds)))
         bounds = [0.0, 1.0] if len(bounds) == 3 else [0.0, 0.3, 1.0]
     expected = ranges_to_read(segment_ranges(headrace.admin.segments_between("shop", "orders")))
@@ -460,12 +462,14 @@ def test_next_cuts_of_the_client(headrace: Headrace, real: RealCluster) -> None:
     assert failed.value.details["lostBytes"] == 45
     skipped = headrace.admin.next_cut("shop", "orders", head, on_truncation="skip")
     assert (skipped.start, skipped.lost_bytes, skipped.reached_end) == (first.end, 45, True)
-    assert [(one.segment_id, one.offset, one.length) for one in skipped.lost] == [(0, 0, 45)]
+    assert [(lost_range.segment_id, lost_range.offset, lost_range.length) for lost_range in skipped.lost] == [
+        (0, 0, 45)
+    ]
 
 
 @given(st.lists(st.integers(1, 3_000_000), max_size=60), st.integers(1, 5_000))
 def test_requests_for_plans_stay_within_their_limits(lengths: list[int], piece_bytes: int) -> None:
-    ranges = [SegmentRange("s", "t", one, 0.0, 1.0, 0, length) for one, length in enumerate(lengths)]
+    ranges = [SegmentRange("s", "t", number, 0.0, 1.0, 0, length) for number, length in enumerate(lengths)]
     requests = list(plan_requests(ranges, piece_bytes))
     assert [part for parts in requests for part in parts] == ranges
     for parts in requests:
@@ -475,5 +479,5 @@ def test_requests_for_plans_stay_within_their_limits(lengths: list[int], piece_b
 
 
 def test_small_ranges_are_planned_by_the_thousand() -> None:
-    ranges = [SegmentRange("s", "t", one, 0.0, 1.0, 0, 9) for one in range(RANGES_PER_PLAN_MAX + 1)]
+    ranges = [SegmentRange("s", "t", number, 0.0, 1.0, 0, 9) for number in range(RANGES_PER_PLAN_MAX + 1)]
     assert [len(parts) for parts in plan_requests(ranges, 10)] == [RANGES_PER_PLAN_MAX, 1]

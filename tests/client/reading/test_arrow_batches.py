@@ -45,7 +45,7 @@ def _fill(cluster: Cluster, headrace: Headrace) -> None:
             if number == 30:
                 cluster.scale([0], [(0.0, 0.25), (0.25, 0.5)])
             if number == 60:
-                left, middle = (one for one in cluster.segments if one >> 32 == 1)
+                left, middle = (identifier for identifier in cluster.segments if identifier >> 32 == 1)
                 cluster.scale([left, middle, 1], [(0.0, 0.4), (0.4, 1.0)])
     cluster.seal_stream()
 

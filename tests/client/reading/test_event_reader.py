@@ -46,7 +46,7 @@ def _fill(cluster: Cluster, headrace: Headrace, *, scales: bool = True, keys: in
             if scales and number == 30:
                 cluster.scale([0], [(0.0, 0.25), (0.25, 0.5)])
             if scales and number == 60:
-                left, middle = (one for one in cluster.segments if one >> 32 == 1)
+                left, middle = (identifier for identifier in cluster.segments if identifier >> 32 == 1)
                 cluster.scale([left, middle, 1], [(0.0, 0.4), (0.4, 1.0)])
 
 
@@ -140,8 +140,8 @@ def test_slow_reader_allocates_no_extra_buffers(cluster: Cluster, monkeypatch: p
 
 
 def _check_covers_key_space(cluster: Cluster, cut: StreamCut) -> None:
-    ranges = sorted(cluster.segments[one].key_range for one in cut.offsets)
-    assert [one.low for one in ranges] == [0.0, *(one.high for one in ranges[:-1])]
+    ranges = sorted(cluster.segments[identifier].key_range for identifier in cut.offsets)
+    assert [key_range.low for key_range in ranges] == [0.0, *(key_range.high for key_range in ranges[:-1])]
     assert ranges[-1].high == 1.0
 
 
@@ -248,7 +248,7 @@ def test_reader_retries_wrong_host_and_a_store_not_ready(cluster: Cluster) -> No
     cluster.seal_stream()
     name = cluster.name(0)
     ids = [1 << 32 | 1, 2 << 32 | 1]
-    cluster.replies[wire.ReadSegment] = [reply for one in ids for reply in (wire.WrongHost(one, name),)]
+    cluster.replies[wire.ReadSegment] = [reply for request_id in ids for reply in (wire.WrongHost(request_id, name),)]
     with cluster.client() as headrace, headrace.reader("s", "t") as reader:
         assert [read.event for read in reader] == [b"here"]
     endpoints = [path for _, path in cluster.requests if path.endswith("/endpoint")]

@@ -32,19 +32,19 @@ class History:
             for new_low, new_high in pairwise(bounds):
                 identifier = len(self.ranges)
                 self.ranges[identifier] = (new_low, new_high)
-                before = [one for one in replaced if self._overlap(one, identifier)]
+                before = [former for former in replaced if self._overlap(former, identifier)]
                 self.predecessors[identifier] = before
-                for one in before:
-                    self.successors.setdefault(one, []).append(identifier)
+                for former in before:
+                    self.successors.setdefault(former, []).append(identifier)
                 created.append(identifier)
             active[first : last + 1] = created
         self.active = active
 
-    def _overlap(self, one: int, other: int) -> bool:
-        return self.ranges[one][0] < self.ranges[other][1] and self.ranges[other][0] < self.ranges[one][1]
+    def _overlap(self, identifier: int, other: int) -> bool:
+        return self.ranges[identifier][0] < self.ranges[other][1] and self.ranges[other][0] < self.ranges[identifier][1]
 
     def following(self, identifier: int) -> dict[int, list[int]]:
-        return {one: self.predecessors[one] for one in self.successors.get(identifier, [])}
+        return {successor: self.predecessors[successor] for successor in self.successors.get(identifier, [])}
 
 
 @given(st.data())
@@ -54,10 +54,10 @@ def test_every_segment_is_read_once_after_its_predecessors(data: st.DataObject) 
     reading, finished = [0, 1], []
     while reading:
         _check_covers(progress, history)
-        one = reading.pop(data.draw(st.integers(0, len(reading) - 1)))
-        progress.advance(one, 100)
-        opened = progress.finish(one, history.following(one))
-        finished.append(one)
+        identifier = reading.pop(data.draw(st.integers(0, len(reading) - 1)))
+        progress.advance(identifier, 100)
+        opened = progress.finish(identifier, history.following(identifier))
+        finished.append(identifier)
         for successor in opened:
             assert set(history.predecessors[successor]) <= set(finished)
         reading += opened
@@ -77,15 +77,15 @@ def test_a_reader_may_go_on_from_any_position(data: st.DataObject) -> None:
             offsets = progress.offsets
             progress = ReadProgress(offsets)
             reading = set(offsets)
-        one = data.draw(st.sampled_from(sorted(reading)))
-        if progress.offsets[one] == 0:
-            delivered.append(one)
-            progress.advance(one, 100)
-        reading.remove(one)
-        reading |= set(progress.finish(one, history.following(one)))
+        identifier = data.draw(st.sampled_from(sorted(reading)))
+        if progress.offsets[identifier] == 0:
+            delivered.append(identifier)
+            progress.advance(identifier, 100)
+        reading.remove(identifier)
+        reading |= set(progress.finish(identifier, history.following(identifier)))
     assert sorted(delivered) == sorted(history.ranges)
 
 
 def _check_covers(progress: ReadProgress, history: History) -> None:
-    cells = sorted(cell for one in progress.offsets for cell in range(*history.ranges[one]))
+    cells = sorted(cell for identifier in progress.offsets for cell in range(*history.ranges[identifier]))
     assert cells == list(range(CELLS))

@@ -295,7 +295,10 @@ def test_stores_without_times_lose_and_repeat_nothing(cluster: Cluster, seed: in
                 if number == 20:
                     cluster.scale([0], [(0.0, 0.25), (0.25, 0.5)])
                 if number == 40:
-                    cluster.scale([one for one in cluster.segments if one >> 32 == 1] + [1], [(0.0, 0.4), (0.4, 1.0)])
+                    cluster.scale(
+                        [identifier for identifier in cluster.segments if identifier >> 32 == 1] + [1],
+                        [(0.0, 0.4), (0.4, 1.0)],
+                    )
         cluster.seal_stream()
         by_key: dict[str, list[int]] = defaultdict(list)
         with headrace.reader("s", "t", options=BY_TIME) as reader:

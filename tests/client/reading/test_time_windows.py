@@ -96,11 +96,11 @@ def test_a_reader_finds_its_watermark_among_many(
         asked.clear()
         with headrace.reader(
             "shop", "orders", start=StreamCut.of("shop", "orders", {0: 10 * time, 1: 5 * time})
-        ) as one:
-            assert one.time_window() == TimeWindow(time, time + 1)
+        ) as reader:
+            assert reader.time_window() == TimeWindow(time, time + 1)
             assert len(asked) <= 30, asked
-    with headrace.reader("shop", "orders", start=StreamCut.of("shop", "orders", {0: 9, 1: 0})) as one:
-        assert one.time_window() == (TimeWindow(None, 11) if truncated else TimeWindow(None, 1))
+    with headrace.reader("shop", "orders", start=StreamCut.of("shop", "orders", {0: 9, 1: 0})) as reader:
+        assert reader.time_window() == (TimeWindow(None, 11) if truncated else TimeWindow(None, 1))
 
 
 @pytest.mark.parametrize("replaced", [[0], [0, 1]])
@@ -146,7 +146,7 @@ def test_named_writer_notes_time_without_events(headrace: Headrace) -> None:
         headrace.admin.watermarks.note_position("shop", "orders", "w-1", 6, {0: 0, 1: 0})
     newest = headrace.admin.watermarks.newest("shop", "orders").watermark
     assert newest is not None
-    assert [(one.segment.segment_id, one.offset) for one in newest.cut] == [(0, 0), (1, 0)]
+    assert [(position.segment.segment_id, position.offset) for position in newest.cut] == [(0, 0), (1, 0)]
     headrace.admin.watermarks.remove_writer("shop", "orders", "w-1")
     with pytest.raises(NotFoundError):
         headrace.admin.watermarks.remove_writer("shop", "orders", "w-2")

@@ -65,7 +65,7 @@ def test_entries_have_the_times_at_which_they_were_stored(entries: RevisionedStr
 def test_conditional_write_at_an_older_revision(entries: RevisionedStream) -> None:
     entries.write(b"first")
     assert entries.write_conditionally(0, b"late") is None
-    assert [one.value for one in entries.read(0)] == [b"first"]
+    assert [entry.value for entry in entries.read(0)] == [b"first"]
     assert entries.write_conditionally(entries.latest_revision(), b"in time") is not None
 
 
@@ -73,7 +73,7 @@ def test_pages_of_a_long_stream(entries: RevisionedStream) -> None:
     values = [b"x" * size for size in (1, 5_000, 700_000, 900_000, 2_000_000, 3)]
     for value in values:
         entries.write(value)
-    assert [one.value for one in entries.read(0, page=2)] == values
+    assert [entry.value for entry in entries.read(0, page=2)] == values
 
 
 def test_truncated_entries(entries: RevisionedStream) -> None:
@@ -85,7 +85,7 @@ def test_truncated_entries(entries: RevisionedStream) -> None:
     assert entries.oldest_revision() == after
     with pytest.raises(TruncatedError):
         list(entries.read(0))
-    assert [one.value for one in entries.read(after)] == [b"second"]
+    assert [entry.value for entry in entries.read(after)] == [b"second"]
 
 
 def test_mark(entries: RevisionedStream) -> None:
@@ -129,7 +129,7 @@ def test_entry_whose_answer_is_lost_is_stored_once(
     else:
         entries.write(b"second")
     assert len(lost) == 1
-    assert [one.value for one in entries.read(0)] == [b"first", b"second"]
+    assert [entry.value for entry in entries.read(0)] == [b"first", b"second"]
 
 
 def test_entries_survive_a_killed_store(entries: RevisionedStream, real: RealCluster) -> None:
@@ -137,7 +137,7 @@ def test_entries_survive_a_killed_store(entries: RevisionedStream, real: RealClu
     real.kill_store()
     real.start_store()
     assert entries.write_conditionally(13, b"second") == 27
-    assert [one.value for one in entries.read(0)] == [b"first", b"second"]
+    assert [entry.value for entry in entries.read(0)] == [b"first", b"second"]
 
 
 def test_requests_that_are_refused(entries: RevisionedStream, headrace: Headrace) -> None:
@@ -179,7 +179,7 @@ def _state_bytes(prices: Prices) -> bytes:
 
 
 def _parse_state(data: bytes | memoryview) -> Prices:
-    pairs = [one.split("=") for one in bytes(data).decode().split(",") if one]
+    pairs = [pair.split("=") for pair in bytes(data).decode().split(",") if pair]
     return Prices({name: int(price) for name, price in pairs})
 
 

@@ -39,7 +39,7 @@ class World:
         self.accumulator = BatchAccumulator(block_bytes=block_bytes, buffer_bytes=1 << 40)
         self.queues = [self.queue(number) for number in range(segments)]
         ranges = equal_ranges(segments)
-        self.accumulator.route(Route(one, queue) for one, queue in zip(ranges, self.queues, strict=True))
+        self.accumulator.route(Route(key_range, queue) for key_range, queue in zip(ranges, self.queues, strict=True))
 
     def queue(self, number: int) -> SegmentQueue:
         return self.accumulator.new_queue(number, lambda: None)
@@ -59,8 +59,8 @@ class World:
 
     def write_many(self, events: Any, keys: Any) -> None:
         ack = self.accumulator.new_ack()
-        for one in column_slices(events, keys, EVENT_BYTES_MAX_LARGE, too_large):
-            assert one.add_to(self.accumulator, ack)
+        for column_slice in column_slices(events, keys, EVENT_BYTES_MAX_LARGE, too_large):
+            assert column_slice.add_to(self.accumulator, ack)
         self.accumulator.settle(ack)
 
     def stored(self) -> list[bytes]:
@@ -230,9 +230,9 @@ def test_a_full_buffer_takes_no_slice() -> None:
     queue = accumulator.new_queue(0, lambda: None)
     accumulator.route([Route(equal_ranges(1)[0], queue)])
     ack = accumulator.new_ack()
-    (one,) = column_slices([b"0123456789"] * 3, "k", 100, too_large)
-    assert one.add_to(accumulator, ack)
-    assert not one.add_to(accumulator, ack)
+    (column_slice,) = column_slices([b"0123456789"] * 3, "k", 100, too_large)
+    assert column_slice.add_to(accumulator, ack)
+    assert not column_slice.add_to(accumulator, ack)
     accumulator.close(closed_error())
     with pytest.raises(type(closed_error()), match="closed"):
         column_slices([b"x"], "k", 100, too_large)[0].add_to(accumulator, ack)

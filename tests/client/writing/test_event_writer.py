@@ -174,8 +174,8 @@ def test_scaling_under_a_writer_keeps_the_order_of_each_key(make_cluster: Make, 
         _write(writer, 20, range(30, 60))
         (merged,) = cluster.scale([middle, 1], [(0.25, 1.0)])
         _write(writer, 20, range(60, 90))
-        one, _ = cluster.scale([left, merged], [(0.0, 0.6), (0.6, 1.0)])
-        cluster.scale([one], [(0.0, 0.3), (0.3, 0.6)])
+        successor, _ = cluster.scale([left, merged], [(0.0, 0.6), (0.6, 1.0)])
+        cluster.scale([successor], [(0.0, 0.3), (0.3, 0.6)])
         _write(writer, 20, range(90, 120))
         writer.flush()
         assert writer.acknowledged_events == 20 * 120

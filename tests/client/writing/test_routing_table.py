@@ -18,7 +18,9 @@ def test_the_first_segment_that_reaches_a_position_owns_it(count: int, position:
     """As in Pravega: ranges act as (low, high]."""
     ranges = equal_ranges(count)
     table = RoutingTable([Route(key_range, number) for number, key_range in enumerate(ranges)])
-    assert table.target_of(position) == next(number for number, one in enumerate(ranges) if one.high >= position)
+    assert table.target_of(position) == next(
+        number for number, key_range in enumerate(ranges) if key_range.high >= position
+    )
 
 
 def test_a_split() -> None:

@@ -55,7 +55,7 @@ def test_events_are_written_to_transaction_segments(headrace: Headrace, controll
     assert ("PUT", f"transactions/{transaction.id}/state", {"state": "COMMITTING", "writer": "w", "time": 5}) in (
         controller.asked
     )
-    assert [one.key_range for one in headrace.admin.transactions.get("s", "t", transaction.id).segments] == [
+    assert [segment.key_range for segment in headrace.admin.transactions.get("s", "t", transaction.id).segments] == [
         KeyRange(0.0, 0.5),
         KeyRange(0.5, 1.0),
     ]
@@ -177,7 +177,7 @@ async def test_leases_are_renewed_until_the_transaction_ends(controller: Transac
     client = AsyncHeadrace("http://controller", transport=transport, retry_s=1.0)
     async with client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
         transaction = await writer.begin()
-        await _until(lambda: len([one for one in controller.asked if one[1] == "transaction-leases"]) > 2)
+        await _until(lambda: len([request for request in controller.asked if request[1] == "transaction-leases"]) > 2)
         assert controller.asked[-1][2] == {"lease": LEASE_MS, "transactions": [transaction.id]}
         await transaction.write(b"x")
         await transaction.flush()
@@ -228,11 +228,11 @@ def test_a_segment_is_requested_when_it_gets_its_first_event(
     key_of: dict[int, str] = {}
     for number in range(200):
         segment = next(
-            one
-            for one in cluster.active
-            if cluster.segments[one].key_range.low
+            identifier
+            for identifier in cluster.active
+            if cluster.segments[identifier].key_range.low
             <= routing_key_position(f"key-{number}")
-            < cluster.segments[one].key_range.high
+            < cluster.segments[identifier].key_range.high
         )
         key_of.setdefault(segment, f"key-{number}")
     with headrace.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer, writer.begin() as transaction:
@@ -318,25 +318,29 @@ async def test_a_lease_near_the_longest_lifetime_is_kept(controller: Transaction
 
 
 def test_commit_sets_and_lists(headrace: Headrace, controller: Transactions, monkeypatch: pytest.MonkeyPatch):
-    one, other = (headrace.admin.transactions.create("s", "t", lease_ms=LEASE_MS).transaction for _ in range(2))
+    first, second = (headrace.admin.transactions.create("s", "t", lease_ms=LEASE_MS).transaction for _ in range(2))
     made = {"writer": "w", "epoch": 7, "time": 3, "new": True}
     pages = [
-        {"transactions": [controller._view(one)], "continuationToken": one},
-        {"transactions": [], "continuationToken": one},
-        {"transactions": [controller._view(other)], "continuationToken": None},
+        {"transactions": [controller._view(first)], "continuationToken": first},
+        {"transactions": [], "continuationToken": first},
+        {"transactions": [controller._view(second)], "continuationToken": None},
     ]
     told = {"writer": "w", "epoch": 7, "time": 3}
-    answers = [made, made, told, {"completed": [{"transaction": one, "state": "COMMITTED"}]}, *pages]
+    answers = [made, made, told, {"completed": [{"transaction": first, "state": "COMMITTED"}]}, *pages]
     monkeypatch.setattr(controller, "_answer", lambda *_: answers.pop(0))
     admin = headrace.admin.transactions
-    assert admin.commit_all("s", "t", [one, other], writer="w", epoch=7).new
-    assert admin.commit_all("s", "t", {"u": [one]}, writer="w", epoch=7, abort_labels="q").epoch == 7
+    assert admin.commit_all("s", "t", [first, second], writer="w", epoch=7).new
+    assert admin.commit_all("s", "t", {"u": [first]}, writer="w", epoch=7, abort_labels="q").epoch == 7
     assert admin.committed_epoch("s", "t", "w") == 7
-    assert [(found.transaction, found.state) for found in admin.list_completed("s", "t")] == [(one, "COMMITTED")]
-    assert [found.transaction for found in admin.list_open("s", "t", label_prefix="q/")] == [one, other]
+    assert [(found.transaction, found.state) for found in admin.list_completed("s", "t")] == [(first, "COMMITTED")]
+    assert [found.transaction for found in admin.list_open("s", "t", label_prefix="q/")] == [first, second]
     assert controller.asked[-7:-4] == [
-        ("POST", "commit-sets", {"writer": "w", "epoch": 7, "transactions": {"t": [one, other]}, "abortLabels": None}),
-        ("POST", "commit-sets", {"writer": "w", "epoch": 7, "transactions": {"u": [one]}, "abortLabels": "q"}),
+        (
+            "POST",
+            "commit-sets",
+            {"writer": "w", "epoch": 7, "transactions": {"t": [first, second]}, "abortLabels": None},
+        ),
+        ("POST", "commit-sets", {"writer": "w", "epoch": 7, "transactions": {"u": [first]}, "abortLabels": "q"}),
         ("GET", "commit-sets/w", None),
     ]
 
@@ -495,11 +499,13 @@ class Pinged:
         answer = self._controller.handle(request)
         if is_batch and answer.is_success:
             outcomes = [
-                lease_outcome(one["transaction"], 503, _NO) if one["transaction"] in self.unavailable else one
-                for one in answer.json()["leases"]
+                lease_outcome(lease["transaction"], 503, _NO) if lease["transaction"] in self.unavailable else lease
+                for lease in answer.json()["leases"]
             ]
             answer = httpx.Response(200, json={"leases": outcomes})
-        self.counts.update(one for one in wanted if answer.is_success and one not in self.unavailable)
+        self.counts.update(
+            transaction for transaction in wanted if answer.is_success and transaction not in self.unavailable
+        )
         return answer
 
     def client(self) -> AsyncHeadrace:
@@ -512,15 +518,15 @@ async def test_some_failing_leases_do_not_delay_the_others(controller: Transacti
     pinged = Pinged(controller)
     async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
         begun = [await writer.begin() for _ in range(40)]
-        failing = {one.id for one in begun[:5]}
+        failing = {transaction.id for transaction in begun[:5]}
         getattr(pinged, kind).update(failing)
-        healthy = [one.id for one in begun if one.id not in failing]
-        await _until(lambda: min(pinged.counts[one] for one in healthy) >= 3)
-        assert not any(pinged.counts[one] for one in failing)
+        healthy = [transaction.id for transaction in begun if transaction.id not in failing]
+        await _until(lambda: min(pinged.counts[transaction_id] for transaction_id in healthy) >= 3)
+        assert not any(pinged.counts[transaction_id] for transaction_id in failing)
         assert pinged.at_once_max <= 16
         getattr(pinged, kind).clear()
-        await _until(lambda: min(pinged.counts[one] for one in failing) >= 1)
-        assert all(one.accumulator.failure is None for one in begun)
+        await _until(lambda: min(pinged.counts[transaction_id] for transaction_id in failing) >= 1)
+        assert all(transaction.accumulator.failure is None for transaction in begun)
 
 
 @pytest.mark.anyio
@@ -528,11 +534,11 @@ async def test_the_lease_that_ends_first_is_renewed_first(controller: Transactio
     pinged = Pinged(controller)
     async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
         begun = [await writer.begin() for _ in range(3)]
-        for late, one in enumerate(reversed(begun)):
-            writer._open[one] = -100.0 + late
+        for late, transaction in enumerate(reversed(begun)):
+            writer._open[transaction] = -100.0 + late
         assert writer._due(1.0) == list(reversed(begun))
         await _until(lambda: len(pinged.counts) == 3)
-        assert list(pinged.counts) == [one.id for one in reversed(begun)]
+        assert list(pinged.counts) == [transaction.id for transaction in reversed(begun)]
         assert pinged.requests[0] == tuple(pinged.counts), "one request for all of them"
 
 
@@ -541,8 +547,8 @@ async def test_many_leases_are_renewed_in_few_requests(controller: Transactions,
     pinged = Pinged(controller)
     async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
         begun = [await writer.begin() for _ in range(LEASES_PER_REQUEST_MAX + 1)]
-        for one in begun:
-            writer._open[one] = -100.0
+        for transaction in begun:
+            writer._open[transaction] = -100.0
         pinged.requests.clear()
         writer._pinged.clear()
         await _until(lambda: len(pinged.counts) == len(begun))
@@ -568,11 +574,15 @@ async def test_unanswered_renewals_take_few_turns(controller: Transactions, quic
     pinged = Pinged(controller)
     async with pinged.client() as client, client.transactional_writer("s", "t", lease_ms=LEASE_MS) as writer:
         begun = [await writer.begin() for _ in range(45)]
-        pinged.silent.update(one.id for one in begun[:40])
-        await _until(lambda: all(writer._alone.get(one) for one in begun[:40]))
+        pinged.silent.update(transaction.id for transaction in begun[:40])
+        await _until(lambda: all(writer._alone.get(transaction) for transaction in begun[:40]))
         pinged.at_once_max = 0
         counted = dict(pinged.counts)
-        await _until(lambda: all(pinged.counts[one.id] >= counted.get(one.id, 0) + 3 for one in begun[40:]))
+        await _until(
+            lambda: all(
+                pinged.counts[transaction.id] >= counted.get(transaction.id, 0) + 3 for transaction in begun[40:]
+            )
+        )
         assert 0 < pinged.at_once_max <= 4 + 5, "four repeats, and the five that are answered"
         pinged.silent.clear()
         await _until(lambda: not writer._alone)

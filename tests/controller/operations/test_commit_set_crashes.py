@@ -38,11 +38,18 @@ class Case:
     def state(self) -> TransactionState:
         """The one state that all members are in."""
         service = self.world.transactions
-        (found,) = {service.get_transaction("s", name, one).state for name, ids in self.members.items() for one in ids}
+        (found,) = {
+            service.get_transaction("s", name, transaction).state
+            for name, ids in self.members.items()
+            for transaction in ids
+        }
         return found
 
     def states(self, stream: str) -> set[TransactionState]:
-        return {self.world.transactions.get_transaction("s", stream, one).state for one in self.members[stream]}
+        return {
+            self.world.transactions.get_transaction("s", stream, transaction).state
+            for transaction in self.members[stream]
+        }
 
     def bytes(self) -> tuple[bytes, bytes]:
         return all_bytes(self.world), all_bytes(self.world, "u")
@@ -54,8 +61,8 @@ def _case() -> Case:
         world.create(name, segments=1)
     members = {name: [world.begin(name, LEASE_MS) for _ in range(2 if name == "t" else 1)] for name in "tu"}
     for name, ids in members.items():
-        for number, one in enumerate(ids):
-            world.write_in(one, 0.0, b"%d" % number, name)
+        for number, transaction in enumerate(ids):
+            world.write_in(transaction, 0.0, b"%d" % number, name)
     return Case(world, members)
 
 
@@ -224,7 +231,7 @@ def test_a_dead_process_leaves_nothing_that_stops_a_later_set():
         answer = case.world.commit_set({"t": fresh}, home="h", epoch=1)
         case.world.drain_transactions()
         _work_off(case.world)
-        (state,) = {case.world.transactions.get_transaction("s", "t", one).state for one in fresh}
+        (state,) = {case.world.transactions.get_transaction("s", "t", transaction).state for transaction in fresh}
         assert state is (COMMITTED if answer.new else ABORTED), f"dead at call {position}"
 
 

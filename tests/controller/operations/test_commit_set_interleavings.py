@@ -61,7 +61,7 @@ class Commit:
 
     @property
     def places(self) -> set[Place]:
-        return {(stream, one) for stream, ids in self.members.items() for one in ids}
+        return {(stream, transaction) for stream, ids in self.members.items() for transaction in ids}
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Case:
         self.world.write_in(begun.transaction_id, 0.0, self.bytes_of[place], stream)
 
     def ids(self, stream: str) -> list[int]:
-        return [one for name, one in self.bytes_of if name == stream]
+        return [transaction for name, transaction in self.bytes_of if name == stream]
 
     def state(self, place: Place) -> TransactionState | None:
         """None for a transaction that is gone with its stream."""
@@ -198,7 +198,7 @@ class Case:
         for stream in STREAMS:
             if (part := find_commit_part(store, "s", stream, found.set_id)) is not None:
                 assert part.part.order is not None, "a part of a decided set has no order"
-                places = {(stream, one) for one in part.part.members}
+                places = {(stream, member) for member in part.part.members}
                 assert not places & self.decided, "a transaction is a member of two sets that are committed"
                 self.decided |= places
 
@@ -208,7 +208,7 @@ class Case:
         world.calls.calm()
         world.calls.after = lambda _kind: self.watch()
         for queue in (world.bare_queue, world.bare_commits, world.bare_aborts):
-            for message in [one for one in queue._messages if one.receipt is not None]:
+            for message in [queued for queued in queue._messages if queued.receipt is not None]:
                 queue.release(str(message.receipt))
         for _ in range(4):
             world.clock.advance(200_000)  # past the leases on the buckets
@@ -234,7 +234,9 @@ class Case:
                 assert state.is_commit == (place in self.decided), f"{place} is {state}"
         for commit in self.commits:
             if commit.answer is not None:
-                assert any(commit.epoch <= _epoch(one) for one in self.decisions), "it was told to be committed"
+                assert any(commit.epoch <= _epoch(decision) for decision in self.decisions), (
+                    "it was told to be committed"
+                )
             if commit.answer:
                 assert commit.places <= self.decided, "what was told to be committed is not"
 
@@ -308,7 +310,7 @@ def test_sets_are_all_or_nothing_in_any_order():
     answers: Counter[bool | None] = Counter()
     for seed in range(SEEDS):
         try:
-            answers.update(one.answer for one in run_case(seed).commits)
+            answers.update(commit.answer for commit in run_case(seed).commits)
         except BaseException as error:
             error.add_note(f"with seed {seed}")
             raise

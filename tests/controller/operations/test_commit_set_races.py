@@ -56,7 +56,7 @@ class Race:
         return failures
 
     def states(self) -> list[TransactionState]:
-        return [self.world.transactions.get_transaction("s", "t", one).state for one in self.ids]
+        return [self.world.transactions.get_transaction("s", "t", transaction).state for transaction in self.ids]
 
 
 @given(order=ORDERS)
@@ -144,7 +144,7 @@ def test_a_seal_takes_no_merge_of_another_for_a_loss(monkeypatch: pytest.MonkeyP
         world.process()
         world.calls.calm()
         assert all_bytes(world) == b"012", f"before call {position}"
-        states = {world.transactions.get_transaction("s", "t", one).state for one in ids}
+        states = {world.transactions.get_transaction("s", "t", transaction).state for transaction in ids}
         assert states == {COMMITTED}, f"before call {position}"
         if not interrupted:
             break

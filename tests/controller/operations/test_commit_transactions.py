@@ -25,8 +25,8 @@ from headrace.ports.segment_stores import SegmentScaleRate
 def test_events_come_in_the_order_of_the_marks(world: StreamWorld):
     world.create(segments=2)
     first, second, third = (transaction_with(world, data) for data in (b"1", b"2", b"3"))
-    for one in (second, third, first):
-        world.transactions.commit_transaction("s", "t", one)
+    for transaction in (second, third, first):
+        world.transactions.commit_transaction("s", "t", transaction)
     assert all_bytes(world) == b""
     world.drain_transactions()
     assert all_bytes(world) == b"231"
@@ -39,8 +39,8 @@ def test_one_message_commits_everything_that_is_marked(world: StreamWorld):
     world.create(segments=1)
     count = TRANSACTIONS_PER_RUN_MAX + 5
     for number in range(count):
-        one = transaction_with(world, b"%03d" % number)
-        world.transactions.commit_transaction("s", "t", one)
+        transaction = transaction_with(world, b"%03d" % number)
+        world.transactions.commit_transaction("s", "t", transaction)
     message, *_ = world.bare_commits.receive()
     world.commits.process(message.body)
     assert all_bytes(world) == b"".join(b"%03d" % number for number in range(count))
@@ -76,13 +76,13 @@ def test_a_transaction_that_a_scale_overtook_rolls(world: StreamWorld):
     world.bare_segment_stores.append("s/t/1.#epoch.3", b"c", 0)
     assert all_bytes(world) == b"ablatec", "behind what was there before, before what comes after"
     followers = world.segments.successors("s", "t", 1 << 32 | 1).segments
-    assert [one.name for one in followers] == ["s/t/0.#epoch.2"]
-    assert [one.name for one in world.segments.successors("s", "t", 2 << 32).segments] == [
+    assert [follower.name for follower in followers] == ["s/t/0.#epoch.2"]
+    assert [segment.name for segment in world.segments.successors("s", "t", 2 << 32).segments] == [
         "s/t/1.#epoch.3",
         "s/t/2.#epoch.3",
     ]
     world.scale([3 << 32 | 1], [0.0, 0.25, 0.5])
-    assert [one & 0xFFFFFFFF for one in world.tail_ids()] == [3, 4, 2]
+    assert [identifier & 0xFFFFFFFF for identifier in world.tail_ids()] == [3, 4, 2]
 
 
 def test_transactions_begun_behind_a_roll_do_not_roll(world: StreamWorld):
@@ -93,7 +93,7 @@ def test_transactions_begun_behind_a_roll_do_not_roll(world: StreamWorld):
     world.commit(late)
     young = world.transactions.create_transaction("s", "t", 60_000)
     assert reference_epoch_of(young.transaction_id) == 1
-    assert [one.name for one in young.segments] == ["s/t/1.#epoch.1"]
+    assert [segment.name for segment in young.segments] == ["s/t/1.#epoch.1"]
     world.write_in(young.transaction_id, 0.0, b"y")
     world.commit(early, young.transaction_id)
     assert world.records.get("s", "t").stream.epoch.number == 3
@@ -105,8 +105,8 @@ def test_one_roll_commits_all_transactions_of_an_epoch_in_order(world: StreamWor
     old = [transaction_with(world, data) for data in (b"1", b"2", b"3")]
     world.scale([0], [0.0, 1.0])
     new = transaction_with(world, b"n")
-    for one in (old[0], old[1], new, old[2]):
-        world.transactions.commit_transaction("s", "t", one)
+    for transaction in (old[0], old[1], new, old[2]):
+        world.transactions.commit_transaction("s", "t", transaction)
     world.drain_transactions()
     assert all_bytes(world) == b"12n3"
     assert world.records.get("s", "t").stream.epoch.number == 5
@@ -124,7 +124,7 @@ def test_amid_a_roll_writers_and_readers_find_their_way(world: StreamWorld):
     def look(kind: str) -> None:
         world.calls.calm()
         tail = world.segments.stream_cut("s", "t", "tail")
-        infos = {one: world.bare_segment_stores.segment_info(one) for one in world.bare_segment_stores.names()}
+        infos = {name: world.bare_segment_stores.segment_info(name) for name in world.bare_segment_stores.names()}
         for identifier in world.tail_ids():
             sealed = infos[f"s/t/{identifier & 0xFFFFFFFF}.#epoch.{identifier >> 32}"].is_sealed
             followers = world.segments.successors("s", "t", identifier).segments
@@ -144,9 +144,9 @@ def test_amid_a_roll_writers_and_readers_find_their_way(world: StreamWorld):
 
 def test_while_another_operation_runs_a_commit_waits(world: StreamWorld):
     world.create(segments=1)
-    one = transaction_with(world, b"x")
+    transaction = transaction_with(world, b"x")
     world.streams.scale_stream("s", "t", [0], ranges(0.0, 1.0))
-    world.transactions.commit_transaction("s", "t", one)
+    world.transactions.commit_transaction("s", "t", transaction)
     (message,) = world.bare_commits.receive()
     with pytest.raises(ConflictError):
         world.commits.process(message.body)
@@ -213,8 +213,8 @@ def test_sealing_aborts_what_is_open_and_commits_what_was_marked(world: StreamWo
     rolling, dropped = transaction_with(world, b"old"), transaction_with(world, b"never")
     world.scale([0], [0.0, 0.5, 1.0])
     plain = transaction_with(world, b"new")
-    for one in (plain, rolling):
-        world.transactions.commit_transaction("s", "t", one)
+    for transaction in (plain, rolling):
+        world.transactions.commit_transaction("s", "t", transaction)
     world.seal()
     assert states(world, plain, rolling, dropped) == [
         TransactionState.COMMITTED,
@@ -239,7 +239,7 @@ def test_deleting_forgets_transactions(world: StreamWorld):
     world.commit(late)
     world.seal()
     # A creator that slept makes segments after its transaction was aborted.
-    name = next(one.transaction_segment for one in world.transactions.segments_of("s", "t", aborted).segments)
+    name = next(segment.transaction_segment for segment in world.transactions.segments_of("s", "t", aborted).segments)
     world.bare_segment_stores.create_segments([name], SegmentScaleRate())
     world.delete()
     assert world.bare_segment_stores.names() == []
@@ -252,9 +252,9 @@ def test_deleting_forgets_transactions(world: StreamWorld):
 
 def test_a_segment_that_must_be_there_but_is_not_is_an_error(world: StreamWorld):
     world.create(segments=1)
-    one = transaction_with(world, b"x")
+    transaction = transaction_with(world, b"x")
     world.bare_segment_stores.delete_segment("s/t/0.#epoch.0")
-    world.transactions.commit_transaction("s", "t", one)
+    world.transactions.commit_transaction("s", "t", transaction)
     (message,) = world.bare_commits.receive()
     with pytest.raises(NotFoundError):
         world.commits.process(message.body)
@@ -280,11 +280,11 @@ def test_rolls_of_many_segments_fit_into_one_record(world: StreamWorld):
     world.create(segments=40)
     late = [transaction_with(world, b"x") for _ in range(30)]
     world.scale([0], [0.0, 1 / 40])
-    for one in late:
-        world.commit(one)
+    for transaction in late:
+        world.commit(transaction)
     stream = world.records.get("s", "t").stream
     assert stream.epoch.number == 1 + 2 * len(late)
-    epoch_of_dups = [one for one in stream.epoch.segments if one.epoch == stream.epoch.number]
+    epoch_of_dups = [segment for segment in stream.epoch.segments if segment.epoch == stream.epoch.number]
     assert overlapping(epoch_of_dups, KeyRange(0.0, 1.0)) == stream.epoch.segments
     shards = [body for (_, sort), (_, body) in world.everything().items() if sort.startswith("sealed/")]
     assert max(len(body["segments"]) for body in shards) <= 16 * 41

@@ -34,10 +34,10 @@ def _written(world: StreamWorld) -> list[int]:
     world.append(0, 3)
     found = []
     for data in (b"1", b"2"):
-        one = transaction_with(world, data)
-        world.write_in(one, 0.5, data)
-        world.transactions.commit_transaction("s", "t", one)
-        found.append(one)
+        transaction = transaction_with(world, data)
+        world.write_in(transaction, 0.5, data)
+        world.transactions.commit_transaction("s", "t", transaction)
+        found.append(transaction)
     return found
 
 
@@ -50,7 +50,7 @@ def test_the_commit_rolls_and_the_stream_is_writable(world: StreamWorld):
     stream = world.records.get("s", "t").stream
     assert (stream.state, stream.epoch.number, stream.epoch.reference_epoch) == (StreamState.ACTIVE, 2, 0)
     assert world.tail_ids() == [segment(0, 2), segment(1, 2)]
-    assert not any(world.bare_segment_stores.segment_info(f"s/t/{one}.#epoch.2").is_sealed for one in (0, 1))
+    assert not any(world.bare_segment_stores.segment_info(f"s/t/{number}.#epoch.2").is_sealed for number in (0, 1))
     world.commit(young)
     assert world.records.get("s", "t").stream.epoch.number == 2, "it did not roll again"
     assert all_bytes(world) == b"\0\0\x00123"
@@ -84,9 +84,13 @@ def test_what_was_merged_before_stays_in_front(world: StreamWorld, name: str):
     if name == "nothing":
         assert all_bytes(world) == b"\0\0\x0012"
     if name == "scale":
-        assert [one.segment_id for one in stream.epoch.segments] == [segment(2, 3), segment(3, 3), segment(1, 2)]
+        assert [segment.segment_id for segment in stream.epoch.segments] == [
+            segment(2, 3),
+            segment(3, 3),
+            segment(1, 2),
+        ]
     if name == "scale of both":
-        assert [one.segment_id for one in stream.epoch.segments] == [segment(2, 3), segment(3, 3)]
+        assert [segment.segment_id for segment in stream.epoch.segments] == [segment(2, 3), segment(3, 3)]
     assert_sound(world)
 
 

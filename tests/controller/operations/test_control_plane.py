@@ -112,10 +112,10 @@ def _machine() -> type[RuleBasedStateMachine]:
             self.world.drain()
             records = self.world.everything()
             assert [partition for partition, _ in records if partition.startswith("requests/")] == []
-            kept = [one for one in (self.world.records.find("s", stream) for stream in STREAMS) if one]
-            assert all(one.stream.pending is None for one in kept)
+            kept = [stored for stored in (self.world.records.find("s", stream) for stream in STREAMS) if stored]
+            assert all(stored.stream.pending is None for stored in kept)
             assert len([partition for partition, _ in records if partition.startswith("tag/")]) == len(kept)
-            owned = tuple(f"s/{one.stream.name}/" for one in kept)
+            owned = tuple(f"s/{stored.stream.name}/" for stored in kept)
             assert [
                 name for name in self.world.bare_segment_stores.names() if not name.startswith(owned or ("-",))
             ] == []
@@ -128,27 +128,29 @@ def _machine() -> type[RuleBasedStateMachine]:
 
         def _check(self, stream: Stream) -> None:
             segments = stream.epoch.segments
-            assert covers_key_space_once([one.key_range for one in segments])
+            assert covers_key_space_once([segment.key_range for segment in segments])
             if stream.state is StreamState.CREATING or stream.is_deleting:
                 return
             service = self.world.segments
-            for one in segments:
-                name = f"s/{stream.name}/{one.number}.#epoch.{one.epoch}"
+            for segment in segments:
+                name = f"s/{stream.name}/{segment.number}.#epoch.{segment.epoch}"
                 is_sealed = self.world.bare_segment_stores.segment_info(name).is_sealed
-                following = service.successors("s", stream.name, one.segment_id)
+                following = service.successors("s", stream.name, segment.segment_id)
                 if is_sealed and stream.state is StreamState.SCALING:
                     assert following.segments, "a writer that finds its segment sealed must learn where to go"
                 for successor in following.segments:
                     before = service.predecessors("s", stream.name, successor.segment_id)
                     assert tuple(old.segment_id for old in before) == successor.predecessors
-                    assert one.segment_id in successor.predecessors
+                    assert segment.segment_id in successor.predecessors
                     self.world.bare_segment_stores.segment_info(successor.name)
             try:
                 between = service.between("s", stream.name, None, None)
             except UnavailableError:
                 assert stream.state is StreamState.SCALING
             else:
-                assert {one.segment_id for one in between.ranges} >= {one.segment_id for one in segments}
+                assert {segment_range.segment_id for segment_range in between.ranges} >= {
+                    segment.segment_id for segment in segments
+                }
 
     return ControlPlane
 

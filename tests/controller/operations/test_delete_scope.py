@@ -69,7 +69,7 @@ def test_everything_in_the_scope_goes(world: StreamWorld):
     }
     left = _left(world) - tombstones
     # Notes of created segments stay for an hour; each goes when the tick has looked at it.
-    assert {one for one in left if not one.startswith("creations/")} == {"scope-guard/s"}
+    assert {sort for sort in left if not sort.startswith("creations/")} == {"scope-guard/s"}
     with pytest.raises(NotFoundError):
         world.scopes.get_scope("s")
     assert world.scopes.list_scopes(10).items == ()

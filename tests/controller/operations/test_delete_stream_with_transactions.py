@@ -53,8 +53,8 @@ def _abort_before_call(position: int) -> tuple[StreamWorld, bool, bool]:
 
     def abort() -> None:
         assert begin_and_die()
-        for one in world.transactions.list_open("s", "t", 10).items:
-            world.transactions.abort_transaction("s", "t", one.transaction_id)
+        for transaction in world.transactions.list_open("s", "t", 10).items:
+            world.transactions.abort_transaction("s", "t", transaction.transaction_id)
         world.aborts = AbortProcessor(world.tools())
         world.drain_transactions()
         world.calls.after = die_without_epoch

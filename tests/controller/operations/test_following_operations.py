@@ -35,7 +35,7 @@ OPERATIONS: dict[str, tuple[Callable[[Any], Any], StreamState]] = {
 
 
 def test_every_operation_that_may_wait_is_tested():
-    waiting = {one.state for one in STREAM_OPERATIONS.values() if one.may_wait_for_commits}
+    waiting = {operation.state for operation in STREAM_OPERATIONS.values() if operation.may_wait_for_commits}
     assert {state for _, state in OPERATIONS.values()} == waiting
 
 
@@ -43,11 +43,11 @@ def _commit_that_is_interrupted(world: StreamWorld, rolls: bool = False) -> int:
     """A transaction whose commit run has begun; the message is in hand."""
     world.create(segments=2)
     world.append(0, 7)
-    one = world.begin()
-    world.write_in(one, 0.0, b"events")
+    transaction = world.begin()
+    world.write_in(transaction, 0.0, b"events")
     if rolls:
         world.scale([0], [0.0, 0.5])
-    world.transactions.commit_transaction("s", "t", one)
+    world.transactions.commit_transaction("s", "t", transaction)
     (message,) = world.bare_commits.receive()
     world.calls.refuse("segment store merge_segments", Crash())
     with pytest.raises(Crash):
@@ -55,7 +55,7 @@ def _commit_that_is_interrupted(world: StreamWorld, rolls: bool = False) -> int:
     world.calls.calm()
     world.bare_commits.release(message.receipt)
     assert world.records.get("s", "t").stream.state is StreamState.COMMITTING_TXN
-    return one
+    return transaction
 
 
 def _state(world: StreamWorld, transaction: int) -> TransactionState:
@@ -65,7 +65,7 @@ def _state(world: StreamWorld, transaction: int) -> TransactionState:
 @pytest.mark.parametrize("first", ["the request", "the commit"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_waits_for_a_batch_of_commits(world: StreamWorld, name: str, first: str):
-    one = _commit_that_is_interrupted(world)
+    transaction = _commit_that_is_interrupted(world)
     ask, state = OPERATIONS[name]
     ask(world)
     assert world.streams.get_stream("s", "t").state is state, "as if it ran"
@@ -77,7 +77,7 @@ def test_an_operation_waits_for_a_batch_of_commits(world: StreamWorld, name: str
         assert world.records.get("s", "t").stream.state is state, "its turn comes with the end of the batch"
     world.drain()
     world.drain_transactions()
-    assert _state(world, one) is TransactionState.COMMITTED
+    assert _state(world, transaction) is TransactionState.COMMITTED
     assert world.bare_segment_stores.segment_info("s/t/0.#epoch.0").length == 7 + len(b"events")
     assert_sound(world)
 
@@ -103,7 +103,7 @@ def test_nothing_begins_on_a_stream_whose_seal_waits(world: StreamWorld):
 
 
 def test_operations_on_replaced_segments_wait_for_no_commit(world: StreamWorld):
-    one = _commit_that_is_interrupted(world, rolls=True)
+    transaction = _commit_that_is_interrupted(world, rolls=True)
     with pytest.raises(ConflictError):
         world.streams.scale_stream("s", "t", [1], ranges(0.5, 0.75, 1.0))
     with pytest.raises(ConflictError):
@@ -111,7 +111,7 @@ def test_operations_on_replaced_segments_wait_for_no_commit(world: StreamWorld):
     world.streams.seal_stream("s", "t")
     world.drain()
     world.drain_transactions()
-    assert _state(world, one) is TransactionState.COMMITTED
+    assert _state(world, transaction) is TransactionState.COMMITTED
     assert_sound(world)
 
 
@@ -125,8 +125,8 @@ def test_amid_a_backlog_of_commits_no_operation_is_refused(name: str, monkeypatc
         world.create(segments=2)
         world.append(0, 7)
         ids = [world.begin() for _ in range(6)]
-        for one in ids:
-            world.transactions.commit_transaction("s", "t", one)
+        for transaction in ids:
+            world.transactions.commit_transaction("s", "t", transaction)
         (message,) = world.bare_commits.receive()
         asked = world.calls.interrupt_at(position, partial(OPERATIONS[name][0], world))
         try:
@@ -139,7 +139,7 @@ def test_amid_a_backlog_of_commits_no_operation_is_refused(name: str, monkeypatc
         world.bare_commits.release(message.receipt)
         world.drain()
         world.drain_transactions()
-        assert {_state(world, one) for one in ids} == {TransactionState.COMMITTED}
+        assert {_state(world, transaction) for transaction in ids} == {TransactionState.COMMITTED}
         assert_sound(world)
         position += 1
     assert position > 20
@@ -154,7 +154,9 @@ def test_a_crash_anywhere_loses_and_doubles_nothing(name: str, done: bool):
 
     def outcome(world: StreamWorld) -> Any:
         bodies = {key: body for key, (_, body) in world.everything().items()}
-        return bodies, [world.bare_segment_stores.segment_info(one) for one in world.bare_segment_stores.names()]
+        return bodies, [
+            world.bare_segment_stores.segment_info(segment) for segment in world.bare_segment_stores.names()
+        ]
 
     assert assert_crashes_lose_and_double_nothing(work_on_request(accept, outcome), done=done) > 8
 

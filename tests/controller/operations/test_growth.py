@@ -32,7 +32,7 @@ def _update(world: StreamWorld, configuration: StreamConfiguration) -> None:
 
 def _ranges(world: StreamWorld) -> list[tuple[float, float]]:
     segments = world.records.get("s", "t").stream.epoch.segments
-    return [(one.key_range.low, one.key_range.high) for one in segments]
+    return [(segment.key_range.low, segment.key_range.high) for segment in segments]
 
 
 def test_a_raised_minimum_splits_the_largest_segments(world: StreamWorld):
@@ -43,7 +43,7 @@ def test_a_raised_minimum_splits_the_largest_segments(world: StreamWorld):
     assert _ranges(world) == [(0.0, 0.125), (0.125, 0.3125), (0.3125, 0.5), (0.5, 0.75), (0.75, 1.0)]
     stream = world.records.get("s", "t").stream
     assert (stream.state, stream.epoch.number, stream.pending) == (StreamState.ACTIVE, 2, None)
-    assert [one.stream for one in world.streams.list_streams("s", 10, tag="b").items] == ["t"]
+    assert [summary.stream for summary in world.streams.list_streams("s", 10, tag="b").items] == ["t"]
     assert world.segments.successors("s", "t", 1), "readers find the way from the segment that was split"
     assert world.bare_segment_stores.segment_info("s/t/1.#epoch.0").is_sealed
     assert not [key for key in world.everything() if key[1] in ("transition", "leftovers")]

@@ -33,12 +33,12 @@ def test_a_transaction_that_may_lack_bytes_is_aborted_alone(
     """The store refuses to merge it. The others of its batch are committed, and the stream goes on."""
     world.create(segments=1)
     first, lost, last = (transaction_with(world, data) for data in (b"1", b"lost", b"2"))
-    (name,) = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    (name,) = [segment.transaction_segment for segment in world.transactions.segments_of("s", "t", lost).segments]
     if rolls:
         world.scale([0], [0.0, 0.5, 1.0])
     world.bare_segment_stores.lose_volume(name)
-    for one in (first, lost, last):
-        world.transactions.commit_transaction("s", "t", one)
+    for transaction in (first, lost, last):
+        world.transactions.commit_transaction("s", "t", transaction)
     world.drain_transactions()
     aborted, committed = TransactionState.ABORTED, TransactionState.COMMITTED
     assert states(world, first, lost, last) == [committed, aborted, committed]
@@ -56,15 +56,15 @@ def test_nothing_is_shown_of_a_transaction_that_is_aborted(world: StreamWorld, r
     """The first of its segments is whole, on another volume. Of the second bytes are lost, or all that there was."""
     world.create(segments=2)
     lost, other = transaction_with(world, b"lost"), transaction_with(world, b"other")
-    _, name = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    _, name = [segment.transaction_segment for segment in world.transactions.segments_of("s", "t", lost).segments]
     if gone:
         world.bare_segment_stores.delete_segment(name)
     else:
         world.bare_segment_stores.lose_volume(name)
     if rolls:
         world.scale([0], [0.0, 0.25, 0.5])
-    for one in (lost, other):
-        world.transactions.commit_transaction("s", "t", one)
+    for transaction in (lost, other):
+        world.transactions.commit_transaction("s", "t", transaction)
     world.drain_transactions()
     assert states(world, lost, other) == [TransactionState.ABORTED, TransactionState.COMMITTED]
     assert all_bytes(world) == b"other"
@@ -74,7 +74,7 @@ def test_a_commit_set_is_aborted_as_a_whole(world: StreamWorld):
     """Its transactions are committed together or not at all, also when a volume with one of them is lost."""
     world.create(segments=2)
     whole, lost, other = (transaction_with(world, data) for data in (b"whole", b"lost", b"other"))
-    (name, _) = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    (name, _) = [segment.transaction_segment for segment in world.transactions.segments_of("s", "t", lost).segments]
     world.bare_segment_stores.lose_volume(name)
     world.commit_set([whole, lost])
     world.transactions.commit_transaction("s", "t", other)
@@ -89,14 +89,14 @@ def test_an_abort_with_a_store_away_shows_no_events(world: StreamWorld, monkeypa
     """A volume is lost after the commit began; when the rest is removed, the last segment's store does not answer."""
     world.create(segments=3)
     lost = transaction_with(world, b"lost", 0.9)
-    names = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    names = [segment.transaction_segment for segment in world.transactions.segments_of("s", "t", lost).segments]
     world.transactions.commit_transaction("s", "t", lost)
     (message,) = world.bare_commits.receive()
     stores, delete = world.bare_segment_stores, world.bare_segment_stores.delete_segments
     away = {names[2]}
 
     def delete_some(wanted: list[str]) -> None:
-        delete([one for one in wanted if one not in away])
+        delete([name for name in wanted if name not in away])
         if not away.isdisjoint(wanted):
             away.clear()
             raise UnavailableError("the store does not answer")
@@ -120,13 +120,13 @@ def test_a_crash_during_an_incomplete_abort_reports_every_loss(done: bool, gone:
         world = StreamWorld()
         world.create(segments=2)
         lost, other = transaction_with(world, b"lost"), transaction_with(world, b"other")
-        names = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+        names = [segment.transaction_segment for segment in world.transactions.segments_of("s", "t", lost).segments]
         if gone:
             world.bare_segment_stores.delete_segment(names[1])
         else:
             world.bare_segment_stores.lose_volume(names[1])
-        for one in (lost, other):
-            world.transactions.commit_transaction("s", "t", one)
+        for transaction in (lost, other):
+            world.transactions.commit_transaction("s", "t", transaction)
         (message,) = world.bare_commits.receive()
         died = world.calls.dies(lambda: world.commits.process(message.body), position, done=done)  # noqa: B023
         world.commits.process(message.body)
@@ -147,7 +147,7 @@ def test_a_segment_left_by_an_incomplete_abort_is_not_merged(
     lost = transaction_with(world, b"lost", 0.0)
     for position in (0.5, 0.9):
         world.write_in(lost, position, b"lost")
-    names = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    names = [segment.transaction_segment for segment in world.transactions.segments_of("s", "t", lost).segments]
     stores = world.bare_segment_stores
     stores.lose_volume(names[0])
     world.transactions.commit_transaction("s", "t", lost)
@@ -174,7 +174,7 @@ def _large_set(world: StreamWorld) -> list[int]:
     """A set that needs two runs, and bytes in three of its members: of the first run, and of the second."""
     count = TRANSACTIONS_PER_RUN_MAX + 50
     members = [world.transactions.create_transaction("s", "t", 60_000, on_demand=True) for _ in range(count)]
-    ids = [one.transaction_id for one in members]
+    ids = [stored.transaction_id for stored in members]
     for index in IN_TWO_RUNS:
         world.transactions.create_segments("s", "t", ids[index], [0])
         world.write_in(ids[index], 0.0, b"%d," % index)
@@ -269,10 +269,10 @@ def test_aborting_many_that_lost_bytes_goes_on(world: StreamWorld, monkeypatch: 
     world.create(segments=1)
     *lost, whole = (transaction_with(world, b"%d" % number) for number in range(11))
     stores, asked = world.bare_segment_stores, list[str]()
-    names = [_segment_of(world, one) for one in lost]
+    names = [_segment_of(world, transaction) for transaction in lost]
     stores.lose_volume(*names)
-    for one in (*lost, whole):
-        world.transactions.commit_transaction("s", "t", one)
+    for transaction in (*lost, whole):
+        world.transactions.commit_transaction("s", "t", transaction)
     delete = stores.delete_segments
 
     def slow(wanted: Sequence[str]) -> None:
@@ -298,7 +298,7 @@ def test_a_check_for_losses_holds_few_names_at_once(world: StreamWorld, monkeypa
     monkeypatch.setattr(transaction_commits, "TRANSACTIONS_PER_RUN_MAX", 3)
     world.create(segments=3)
     *whole, lost = (transaction_with(world, b"%d" % number) for number in range(8))
-    (*_, name) = [one.transaction_segment for one in world.transactions.segments_of("s", "t", lost).segments]
+    (*_, name) = [segment.transaction_segment for segment in world.transactions.segments_of("s", "t", lost).segments]
     stores, asked = world.bare_segment_stores, list[int]()
     stores.lose_volume(name)
     find = stores.incomplete_segments

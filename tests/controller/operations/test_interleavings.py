@@ -69,7 +69,7 @@ def test_operations_of_users_amid_a_workflow(data: st.DataObject):
     world.drain()
     assert world.streams.get_stream("s", "t").epoch >= 1
     reached = {identifier: world.segments.successors("s", "t", identifier) for identifier in before}
-    assert [one.segment_id for one in reached[0].segments] == [1 << 32 | 2, 1 << 32 | 3]
+    assert [segment.segment_id for segment in reached[0].segments] == [1 << 32 | 2, 1 << 32 | 3]
 
 
 def _ask(world: StreamWorld, operation: str) -> None:

@@ -157,8 +157,8 @@ def _seal_and_delete(world: StreamWorld) -> None:
 
 def _mark_for_abort(world: StreamWorld) -> None:
     """As the tick does when a lease has ended."""
-    for one in world.transactions.list_open("s", "t", 10).items:
-        world.transactions.abort_transaction("s", "t", one.transaction_id)
+    for transaction in world.transactions.list_open("s", "t", 10).items:
+        world.transactions.abort_transaction("s", "t", transaction.transaction_id)
 
 
 def _abort(world: StreamWorld) -> None:
@@ -168,10 +168,10 @@ def _abort(world: StreamWorld) -> None:
 
 def _commit_as_another(world: StreamWorld) -> None:
     """A client that found the transaction in the list writes an event in it, if it can, and commits it."""
-    for one in world.transactions.list_open("s", "t", 10).items:
+    for transaction in world.transactions.list_open("s", "t", 10).items:
         with suppress(NotFoundError):
-            world.write_in(one.transaction_id, 0.0, b"event")
-        world.another_transaction_service().commit_transaction("s", "t", one.transaction_id)
+            world.write_in(transaction.transaction_id, 0.0, b"event")
+        world.another_transaction_service().commit_transaction("s", "t", transaction.transaction_id)
 
 
 def _transactions_with_segments(world: StreamWorld) -> set[str]:
@@ -180,7 +180,10 @@ def _transactions_with_segments(world: StreamWorld) -> set[str]:
 
 def _open_transactions(world: StreamWorld) -> set[str]:
     with suppress(NotFoundError):
-        return {transaction_text(one.transaction_id) for one in world.transactions.list_open("s", "t", 10).items}
+        return {
+            transaction_text(transaction.transaction_id)
+            for transaction in world.transactions.list_open("s", "t", 10).items
+        }
     return set()
 
 

@@ -104,11 +104,13 @@ def begun_late(ask: Callable[[Late], None], seal_calls: int, *, has_event: bool)
         world.create(name, segments=1)
         world.begin(name, LEASE_MS)
     late = Late(world, world.begin(lease_ms=LONG_MS))
-    (first,) = (one.transaction_id for one in world.transactions.list_open("s", "u", 10).items)
+    (first,) = (transaction.transaction_id for transaction in world.transactions.list_open("s", "u", 10).items)
 
     def find(_kind: str) -> None:
         world.calls.calm()
-        found = {one.transaction_id for one in world.transactions.list_open("s", "u", 10).items} - {first}
+        found = {transaction.transaction_id for transaction in world.transactions.list_open("s", "u", 10).items} - {
+            first
+        }
         (late.there,) = found
         if has_event:
             write_event(late)

@@ -73,7 +73,7 @@ def _make_again(world: StreamWorld) -> None:
 
 def _rates(world: StreamWorld) -> list[SegmentScaleRate]:
     """The rates of the active segments."""
-    names = [segment_name("s", "t", one) for one in world.tail_ids()]
+    names = [segment_name("s", "t", identifier) for identifier in world.tail_ids()]
     return [world.bare_segment_stores.creation_settings(name)[0] for name in names]
 
 

@@ -83,7 +83,7 @@ ACCEPT = {
 def _subscribers(world: StreamWorld, stream: str) -> dict[str, int]:
     """Generation by name."""
     found = SubscriberRecords(world.bare_store).all(world.records.get("s", stream).stream)
-    return {one.name: one.generation for one in found}
+    return {subscriber.name: subscriber.generation for subscriber in found}
 
 
 def _outcome(world: StreamWorld) -> tuple[Any, Any]:
@@ -149,7 +149,7 @@ def test_the_state_stream_is_a_stream_that_no_list_shows(groups_world: StreamWor
     _create(world)
     stream = world.streams.get_stream("s", "_RGg")
     assert (stream.segments, stream.configuration.rollover_size_bytes) == (1, 4 << 20)
-    assert [one.stream for one in world.streams.list_streams("s", 10).items] == ["t", "u", "v"]
+    assert [summary.stream for summary in world.streams.list_streams("s", 10).items] == ["t", "u", "v"]
     assert world.reader_groups.list_reader_groups("s", 10).items == ("g",)
 
 

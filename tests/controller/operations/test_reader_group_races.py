@@ -81,7 +81,7 @@ def test_many_clients_at_once(world: StreamWorld, seed: int):
 
         return run
 
-    clients = [threading.Thread(target=guarded(_client, world, seed * 100 + one)) for one in range(CLIENTS)]
+    clients = [threading.Thread(target=guarded(_client, world, seed * 100 + number)) for number in range(CLIENTS)]
     stop = threading.Event()
     workers = [threading.Thread(target=guarded(_worker, world, stop)) for _ in range(WORKERS)]
     for worker in workers:
@@ -109,10 +109,12 @@ def _check(world: StreamWorld) -> None:
     for stream in STREAMS:
         found = SubscriberRecords(world.bare_store).all(world.records.get("s", stream).stream)
         expected = group is not None and f"s/{stream}" in group.configuration.subscribed
-        assert [(one.name, one.generation) for one in found] == ([("s/g", group.generation)] if expected else [])
+        assert [(subscriber.name, subscriber.generation) for subscriber in found] == (
+            [("s/g", group.generation)] if expected else []
+        )
     table = _found(lambda: world.tables.get_table("s", "k"))
     assert table is None or table.state is TableState.ACTIVE
-    wanted = {f"s/k_kvtable/{one.segment_id}.#epoch.0" for one in table.segments} if table else set()
+    wanted = {f"s/k_kvtable/{segment.segment_id}.#epoch.0" for segment in table.segments} if table else set()
     assert {name for name in segments if "_kvtable/" in name} == wanted
 
 

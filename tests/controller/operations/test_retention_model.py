@@ -88,9 +88,9 @@ def _machine() -> type[RuleBasedStateMachine]:
                 del self.readers[name], self.published[name]
                 return
             self.subscribers.register("s", "t", name, 0)
-            offsets = {one: self.head.cut.offsets[one.segment_id] for one in self.head.segments}
-            segments = {one for epoch in self.history.epochs for one in epoch.segments}
-            gone = {one for one in segments if side_of(one, self.head) is Side.BEFORE}
+            offsets = {segment: self.head.cut.offsets[segment.segment_id] for segment in self.head.segments}
+            segments = {segment for epoch in self.history.epochs for segment in epoch.segments}
+            gone = {segment for segment in segments if side_of(segment, self.head) is Side.BEFORE}
             self.readers[name] = Reader(self.history, offsets, gone)
             self.published[name] = self.head
 
@@ -156,8 +156,8 @@ def _machine() -> type[RuleBasedStateMachine]:
 
         def _loses_unread(self, head: PlacedCut) -> bool:
             """Of what was still there: events before the former head were lost to an earlier truncation."""
-            unread = [upper_bound([one, self.head]) for one in self.published.values()]
-            return any(compare_cuts(one, head) is not CutOrder.EQUAL_OR_AFTER for one in unread)
+            unread = [upper_bound([cut, self.head]) for cut in self.published.values()]
+            return any(compare_cuts(cut, head) is not CutOrder.EQUAL_OR_AFTER for cut in unread)
 
         def _lag(self) -> int:
             """What would remain if the stream were truncated where all have read to: bytes, or ms."""
@@ -173,7 +173,7 @@ def _machine() -> type[RuleBasedStateMachine]:
         def _head(self) -> PlacedCut:
             offsets = self.world.segments.stream_cut("s", "t", "head").offsets
             by_id: dict[int, StreamSegment] = {
-                one.segment_id: one for epoch in self.history.epochs for one in epoch.segments
+                segment.segment_id: segment for epoch in self.history.epochs for segment in epoch.segments
             }
             return self.history.cut({by_id[identifier]: offset for identifier, offset in offsets.items()})
 
@@ -181,7 +181,10 @@ def _machine() -> type[RuleBasedStateMachine]:
             """The stream makes the last step of its model."""
             last = self.history.epochs[-1]
             accepted = self.world.streams.scale_stream(
-                "s", "t", [one.segment_id for one in last.replaced], [one.key_range for one in last.created]
+                "s",
+                "t",
+                [segment.segment_id for segment in last.replaced],
+                [segment.key_range for segment in last.created],
             )
             self.world.drain()
             assert accepted.epoch == last.number

@@ -48,7 +48,7 @@ def test_what_a_rolled_back_scale_leaves_is_the_stream_of_before(world: StreamWo
     world.write_in(late, 0.0, b"b")
     world.commit(early, late)
     assert world.tail_ids() == [0, 1]
-    assert [one.segment_id for one in world.segments.segments_of_epoch("s", "t", gone).segments] == [0, 1]
+    assert [segment.segment_id for segment in world.segments.segments_of_epoch("s", "t", gone).segments] == [0, 1]
     assert world.records.get("s", "t").stream.epoch.number == gone, "neither of the commits had to roll"
     assert world.scaling_events.scaling_events("s", "t", 0, 1 << 50, 10).events == ()
     world.scale([0], [0.0, 0.25, 0.5])

@@ -36,7 +36,7 @@ class SlowCalls:
     def _slow(self, name: str, call: Any) -> Any:
         def slow(target: str | Sequence[str], *others: Any) -> Any:
             self._clock.advance(CALL_MS)
-            self.asked.update((name, one) for one in ([target] if isinstance(target, str) else target))
+            self.asked.update((name, segment) for segment in ([target] if isinstance(target, str) else target))
             return call(target, *others)
 
         return slow
@@ -72,7 +72,7 @@ def test_removing_leftovers_resumes_and_repeats_nothing(world: StreamWorld, monk
     monkeypatch.setattr(stream_segments, "SEGMENTS_PER_CALL", 2)
     world.create()
     gone = [segment_id(9, number) for number in range(50, 80)]
-    names = [f"s/t/{one & 0xFFFFFFFF}.#epoch.{one >> 32}" for one in gone]
+    names = [f"s/t/{identifier & 0xFFFFFFFF}.#epoch.{identifier >> 32}" for identifier in gone]
     world.bare_segment_stores.create_segments(names, SegmentScaleRate())
     world.bare_store.write(Create(leftovers_key("s", "t"), leftovers_body(gone)))
     world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(8)))

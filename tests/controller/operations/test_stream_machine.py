@@ -78,7 +78,7 @@ def _machine() -> type[RuleBasedStateMachine]:
             else:
                 pair = active[chosen : chosen + 2]
                 whole = KeyRange(pair[0].key_range.low, pair[-1].key_range.high)
-                identifiers = [one.segment_id for one in pair]
+                identifiers = [segment.segment_id for segment in pair]
                 if len(active) - len(pair) + 1 < self.segments_min:
                     with pytest.raises(IllegalStateError, match="requires"):
                         self.world.streams.scale_stream("s", "t", identifiers, [whole])
@@ -134,10 +134,10 @@ def _machine() -> type[RuleBasedStateMachine]:
 
         @invariant()
         def exactly_the_segments_that_can_be_read_exist(self) -> None:
-            named = {one.name for one in self.world.segments.between("s", "t", None, None).ranges}
+            named = {segment_range.name for segment_range in self.world.segments.between("s", "t", None, None).ranges}
             assert {name for name in self.world.bare_segment_stores.names() if name.startswith("s/t/")} == named
             head = self.world.segments.segments_at_head("s", "t").segments
-            assert covers_key_space_once([one.key_range for one in head])
+            assert covers_key_space_once([segment.key_range for segment in head])
 
         @invariant()
         def the_configuration_is_the_last_one(self) -> None:
@@ -152,8 +152,8 @@ def _machine() -> type[RuleBasedStateMachine]:
         @invariant()
         def neighbours_agree(self) -> None:
             ranges = self.world.segments.between("s", "t", None, None).ranges
-            for one in ranges:
-                identifier = one.segment_id
+            for segment_range in ranges:
+                identifier = segment_range.segment_id
                 found = self.world.segments.successors("s", "t", identifier).segments
                 for follower in found:
                     before = self.world.segments.predecessors("s", "t", follower.segment_id)

@@ -219,8 +219,8 @@ def test_request_ids_never_return(world: StreamWorld):
             world.seal(name)
             world.delete(name)
     assert len(seen) == 24
-    assert len({one["id"] for one in seen}) == 24
-    assert all(len(one["id"]) <= 128 for one in seen)
+    assert len({request["id"] for request in seen}) == 24
+    assert all(len(request["id"]) <= 128 for request in seen)
 
 
 def test_a_message_says_what_the_intent_says(world: StreamWorld):
@@ -323,11 +323,11 @@ def test_a_frozen_stream_refuses_to_be_written(orders: Headrace):
     with orders.writer("shop", "orders") as open_before:
         orders.admin.freeze_stream("shop", "orders")
         with orders.writer("shop", "orders") as writer:
-            for one in (open_before, writer):
+            for open_writer in (open_before, writer):
                 with pytest.raises(FrozenError, match=refused):
-                    one.write(b"event", "key").result()
+                    open_writer.write(b"event", "key").result()
                 with pytest.raises(FrozenError, match=refused):
-                    one.write(b"event", "key")
+                    open_writer.write(b"event", "key")
     with pytest.raises(FrozenError, match=refused):
         orders.transactional_writer("shop", "orders").begin()
     with pytest.raises(FrozenError, match=refused):
@@ -353,7 +353,7 @@ def test_a_freeze_under_load_stores_what_was_acknowledged(orders: Headrace):
         for again in range(sum(stored), len(acks)):
             writer.write(f"key-0:{again}".encode(), "key-0")
     with orders.reader("shop", "orders", "head", admin.stream_cut("shop", "orders")) as reader:
-        assert [read.event for read in reader] == [f"key-0:{one}".encode() for one in range(len(acks))]
+        assert [read.event for read in reader] == [f"key-0:{number}".encode() for number in range(len(acks))]
 
 
 def test_a_stream_is_frozen_by_commands(orders: Headrace, real: RealCluster, monkeypatch: pytest.MonkeyPatch):
@@ -371,7 +371,7 @@ def test_a_group_amid_a_scale_has_a_cut_of_a_frozen_stream(orders: Headrace):
     first, second = admin.segments("shop", "orders")
     halves = [(0.0, 0.25), (0.25, 0.5)]
     admin.scale_stream("shop", "orders", seal=[first.segment_id], ranges=halves)
-    low, high = (one.segment_id for one in admin.segments("shop", "orders")[:2])
+    low, high = (segment.segment_id for segment in admin.segments("shop", "orders")[:2])
     admin.scale_stream("shop", "orders", seal=[low, high], ranges=[(0.0, 0.5)])
     admin.freeze_stream("shop", "orders")
     positions = {second.segment_id: 0, low: 0}
@@ -488,7 +488,7 @@ def test_a_seal_does_not_end_amid_a_commit(monkeypatch: pytest.MonkeyPatch, call
     for world, late, where in _amid_a_commit(monkeypatch, RequestKind.SEAL_STREAM, calls):
         stream = world.records.get("s", "t").stream
         assert stream.state is StreamState.SEALED
-        names = [segment_name("s", "t", one.segment_id) for one in stream.epoch.segments]
+        names = [segment_name("s", "t", segment.segment_id) for segment in stream.epoch.segments]
         assert all(world.bare_segment_stores.segment_info(name).is_sealed for name in names)
         state = world.transactions.get_transaction("s", "t", late).state
         assert state in (TransactionState.COMMITTED, TransactionState.ABORTED), where

@@ -76,7 +76,11 @@ def test_a_life(world: StreamWorld):
     world.drain()
     assert _outcome(world)[1] == SEGMENTS
     found = world.tables.segments_of_table("s", "k")
-    assert [(one.segment_id, one.key_range.high) for one in found.segments] == [(0, 1 / 3), (1, 2 / 3), (2, 1.0)]
+    assert [(segment.segment_id, segment.key_range.high) for segment in found.segments] == [
+        (0, 1 / 3),
+        (1, 2 / 3),
+        (2, 1.0),
+    ]
     assert world.tables.list_tables("s", 10).items == ("k",)
     with pytest.raises(AlreadyExistsError):
         _accept_create(world)
@@ -104,7 +108,7 @@ def test_a_table_of_the_same_name_has_other_segments(world: StreamWorld):
     _accept_delete(world)
     world.drain()
     _create(world)
-    assert [one.segment_id for one in world.tables.get_table("s", "k").segments] == [3, 4, 5]
+    assert [segment.segment_id for segment in world.tables.get_table("s", "k").segments] == [3, 4, 5]
     assert _outcome(world)[1] == [f"s/k_kvtable/{number}.#epoch.0" for number in (3, 4, 5)]
 
 

@@ -22,8 +22,8 @@ def test_a_run_amid_the_next_one_is_not_ended(seed: int):
     world.scale([0], [0.0, 1.0])
     early = world.begin()
     world.write_in(early, 0.0, b"early")
-    for one in (early, late):
-        world.transactions.commit_transaction("s", "t", one)
+    for transaction in (early, late):
+        world.transactions.commit_transaction("s", "t", transaction)
     message = world.bare_commits.receive()[0]
     _dies_at(world, "segment store merge_segments", message)
 

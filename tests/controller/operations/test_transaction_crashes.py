@@ -59,8 +59,8 @@ def _mark_rolling(world: StreamWorld) -> None:
     late = [_begin(world, b"a"), _begin(world, b"b")]
     world.scale([0], [0.0, 0.5, 1.0])
     world.append(1 << 32 | 1, 7)
-    for one in late:
-        world.transactions.commit_transaction("s", "t", one, WriterTime("w", one & 7))
+    for transaction in late:
+        world.transactions.commit_transaction("s", "t", transaction, WriterTime("w", transaction & 7))
 
 
 def _mark_set(world: StreamWorld) -> None:
@@ -169,7 +169,7 @@ def test_two_processors_on_one_run(kind: str, order: list[int]):
     world = _marked(kind)
     body = world.in_hand.body
     failures = run_in_turns(world.calls, lambda: CommitProcessor(world.tools()).process(body), order)
-    assert [one for one in failures if not isinstance(one, ConflictError)] == []
+    assert [failure for failure in failures if not isinstance(failure, ConflictError)] == []
     world.commits.process(body)
     found, found_content = _outcome(world)
     assert _bodies(found) == _bodies(records)
@@ -201,7 +201,7 @@ def _due() -> StreamWorld:
 
 def _states(world: StreamWorld) -> Any:
     """Who is open, what became of the others, and the segments."""
-    states = sorted(str(one.state) for one in world.transactions.list_completed("s", "t"))
+    states = sorted(str(transaction.state) for transaction in world.transactions.list_completed("s", "t"))
     return world.transactions.list_open("s", "t", 10).items, states, world.bare_segment_stores.names()
 
 

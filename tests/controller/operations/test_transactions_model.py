@@ -150,7 +150,9 @@ class TransactionsMachine(RuleBasedStateMachine):
             while self.world.expire_transactions(bucket):
                 continue
         now_ms = self.world.clock.now_ms()
-        for identifier in [one for one in self.open if now_ms > self.open[one].lease_end_ms + LEASE_GRACE_MS]:
+        for identifier in [
+            transaction for transaction in self.open if now_ms > self.open[transaction].lease_end_ms + LEASE_GRACE_MS
+        ]:
             del self.open[identifier]
             self.outcomes[identifier] = TransactionState.ABORTED
 
@@ -196,9 +198,9 @@ class TransactionsMachine(RuleBasedStateMachine):
         if self.world.records.find("s", "t") is None:
             return
         read: list[list[bytes]] = [[] for _ in KEYS]
-        for one in self.world.segments.between("s", "t", None, None).ranges:
-            length = one.end_offset - one.start_offset
-            data = self.world.bare_segment_stores.read(one.name, one.start_offset, length)
+        for segment_range in self.world.segments.between("s", "t", None, None).ranges:
+            length = segment_range.end_offset - segment_range.start_offset
+            data = self.world.bare_segment_stores.read(segment_range.name, segment_range.start_offset, length)
             for start in range(0, len(data), EVENT_BYTES):
                 read[data[start]].append(data[start : start + EVENT_BYTES])
         assert read == [events[gone:] for events, gone in zip(self.seen, self.gone, strict=True)]
@@ -249,7 +251,9 @@ class TransactionsMachine(RuleBasedStateMachine):
 
 def _owning(segments: Any, position: float) -> Any:
     (owner,) = [
-        one for one in segments if KeyRange(position, 1.0).low < one.key_range.high and one.key_range.low <= position
+        segment
+        for segment in segments
+        if KeyRange(position, 1.0).low < segment.key_range.high and segment.key_range.low <= position
     ]
     return owner
 

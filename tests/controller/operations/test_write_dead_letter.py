@@ -67,9 +67,9 @@ def test_a_scale_on_record_is_stuck_until_it_is_done(world: StreamWorld):
     while next(steps) != "record the epoch":
         continue
     assert _write_letter(world, message.body).status is DeadLetterStatus.STUCK
-    assert [one.status for one in _letters(world)] == [DeadLetterStatus.STUCK]
+    assert [letter.status for letter in _letters(world)] == [DeadLetterStatus.STUCK]
     world.processor.process(message.body)
-    assert [one.status for one in _letters(world)] == [DeadLetterStatus.DONE]
+    assert [letter.status for letter in _letters(world)] == [DeadLetterStatus.DONE]
 
 
 def test_one_request_has_one_letter_however_often_it_dies(world: StreamWorld):
@@ -230,7 +230,7 @@ def test_a_request_that_must_complete_is_stuck_until_it_is_done(
 def _assert_done(world: StreamWorld, accept: Callable[[StreamWorld], QueuedMessage]) -> None:
     if accept is _accept_update:
         assert world.streams.get_stream("s", "t").configuration == CONFIGURATION
-        assert [one.stream for one in world.streams.list_streams("s", 10, tag="c").items] == ["t"]
+        assert [summary.stream for summary in world.streams.list_streams("s", 10, tag="c").items] == ["t"]
     else:
         assert world.segments.stream_cut("s", "t", "head").offsets == {0: 40, 1: 0}
 

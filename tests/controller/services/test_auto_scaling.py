@@ -49,7 +49,7 @@ def _handle(world: StreamWorld, identifier: int, kind: str, **more: Any) -> Repo
 
 def _ranges(world: StreamWorld) -> list[tuple[float, float]]:
     segments = world.records.get("s", "t").stream.epoch.segments
-    return [(one.key_range.low, one.key_range.high) for one in segments]
+    return [(segment.key_range.low, segment.key_range.high) for segment in segments]
 
 
 def _marks(world: StreamWorld) -> list[str]:
@@ -237,7 +237,7 @@ def _both_cold() -> Reported:
     world = StreamWorld()
     _create(world, 3)
     first, second, _ = world.tail_ids()
-    return Reported(world, [_report(world, one, "cold", silent=True) for one in (first, second)])
+    return Reported(world, [_report(world, identifier, "cold", silent=True) for identifier in (first, second)])
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["left-first", "right-first"])
@@ -259,7 +259,7 @@ def _two_pairs() -> Reported:
     first, second, third, fourth = world.tail_ids()
     for identifier in (first, fourth):
         _handle(world, identifier, "cold", silent=True)
-    return Reported(world, [_report(world, one, "cold", silent=True) for one in (second, third)])
+    return Reported(world, [_report(world, identifier, "cold", silent=True) for identifier in (second, third)])
 
 
 def test_concurrent_merges_do_not_go_below_the_minimum():

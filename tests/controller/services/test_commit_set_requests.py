@@ -25,9 +25,9 @@ def _members(world: StreamWorld, count: int, streams: int) -> dict[str, list[int
         name = f"t{number}"
         world.create(name, SEGMENTS)
         members[name] = [world.begin(name) for _ in range(count // streams)]
-        for one in members[name]:
+        for transaction in members[name]:
             for segment in range(SEGMENTS):
-                world.write_in(one, segment / SEGMENTS, b"x", name)
+                world.write_in(transaction, segment / SEGMENTS, b"x", name)
     return members
 
 
@@ -77,5 +77,5 @@ def test_requests_until_a_set_is_visible(world: StreamWorld, count: int, streams
     trips, members = RoundTrips(world), _members(world, count, streams)
     _answered(world, trips, members)
     assert _visible(world, trips) == VISIBLE[count, streams]
-    state = {world.transactions.get_transaction("s", "t0", one).state for one in members["t0"]}
+    state = {world.transactions.get_transaction("s", "t0", transaction).state for transaction in members["t0"]}
     assert state == {TransactionState.COMMITTED}

@@ -41,7 +41,7 @@ def _code(ask: Callable[[], object]) -> str:
 
 
 def _states(world: StreamWorld, members: list[int], stream: str = "t") -> set[TransactionState]:
-    return {world.transactions.get_transaction("s", stream, one).state for one in members}
+    return {world.transactions.get_transaction("s", stream, transaction).state for transaction in members}
 
 
 def _set_records(world: StreamWorld) -> list[tuple[str, str]]:
@@ -91,9 +91,9 @@ def test_an_epoch_of_the_past_aborts_what_came_with_it(stream: StreamWorld):
 
 
 def test_writers_and_homes_do_not_know_each_other(stream: StreamWorld):
-    one, other, third = stream.begin(), stream.begin(), stream.begin("u")
-    assert stream.commit_set([one], writer="a", epoch=5).new
-    assert stream.commit_set([other], writer="b", epoch=3).new
+    first, second, third = stream.begin(), stream.begin(), stream.begin("u")
+    assert stream.commit_set([first], writer="a", epoch=5).new
+    assert stream.commit_set([second], writer="b", epoch=3).new
     assert stream.commit_set([third], home="u", writer="a", epoch=0).new
     assert stream.commit_sets.committed_epoch("s", "t", "a").epoch == 5
 
@@ -269,7 +269,7 @@ def test_two_processes_commit_the_same_epoch(stream: StreamWorld, same: bool):
         told[own.new, other.new] += 1
         world.drain_transactions()
         assert world.commit_sets.committed_epoch("s", "t", "w").epoch == 3
-        committed = [one for one in {*first, *second} if _states(world, [one]) == {COMMITTED}]
+        committed = [transaction for transaction in {*first, *second} if _states(world, [transaction]) == {COMMITTED}]
         if same:
             assert own.new or other.new or own.epoch == 3
             assert all_bytes(world) == b"ab", f"at call {position}"
@@ -287,10 +287,10 @@ def test_two_processes_commit_the_same_epoch(stream: StreamWorld, same: bool):
 def test_the_largest_set_is_committed_in_order(stream: StreamWorld):
     world = stream
     world.create("v", segments=1)
-    here, there, third = ([world.begin(one) for _ in range(SET_TRANSACTIONS_MAX // 3)] for one in "tuv")
+    here, there, third = ([world.begin(stream) for _ in range(SET_TRANSACTIONS_MAX // 3)] for stream in "tuv")
     extra = [world.begin() for _ in range(SET_TRANSACTIONS_MAX % 3)]
-    for number, one in enumerate(there[:200]):
-        world.write_in(one, 0.0, bytes([number]), "u")
+    for number, transaction in enumerate(there[:200]):
+        world.write_in(transaction, 0.0, bytes([number]), "u")
     earlier, later = transaction_with(world, b"-"), transaction_with(world, b"+")
     world.transactions.commit_transaction("s", "t", earlier)
     assert world.commit_set({"t": [*here, *extra], "u": there, "v": third}).new

@@ -84,7 +84,7 @@ def _lengthen_history(world: CostWorld, epochs: int) -> None:
     fields = {name: getattr(stored.stream, name) for name in type(stored.stream).__slots__}
     stream = type(stored.stream)(**{**fields, "epoch": before, "recorded_epoch": before.number})
     world.bare_store.write(Replace(current_key("s", "t"), stream_body(stream), stored.version))
-    for name in [segment_name("s", "t", one.segment_id) for one in before.segments]:
+    for name in [segment_name("s", "t", former.segment_id) for former in before.segments]:
         world.bare_segment_stores.create_segment(name, SegmentScaleRate(2, 100))
     world.clock.advance(epochs)
 
@@ -92,7 +92,7 @@ def _lengthen_history(world: CostWorld, epochs: int) -> None:
 def _truncate(world: CostWorld) -> None:
     """As if everything before the newest epoch had been truncated away."""
     epoch = world.records.get("s", "t").stream.epoch
-    cut = StreamCut.of("s", "t", {one.segment_id: 0 for one in epoch.segments})
+    cut = StreamCut.of("s", "t", {segment.segment_id: 0 for segment in epoch.segments})
     truncation = Truncation(PlacedCut(cut, epoch.segments), epoch.number, 20 * 2 * epoch.number)
     world.bare_store.write(Create(truncation_key("s", "t"), truncation_body(truncation)))
 
@@ -144,8 +144,8 @@ def _copy(partition: Any) -> Any:
     return _Partition(dict(partition.records), list(partition.sorts))
 
 
-def _merged(one: Any, other: Any) -> Any:
-    records = one.records | other.records
+def _merged(first: Any, second: Any) -> Any:
+    records = first.records | second.records
     return _Partition(records, sorted(records))
 
 

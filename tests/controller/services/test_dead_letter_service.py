@@ -58,7 +58,7 @@ def test_letters_are_listed_by_time_page_by_page(world: StreamWorld):
         ids.append(_write_letter(world, f"message {4 - number}").letter_id)
     first = world.dead_letters.list_letters(3)
     second = world.dead_letters.list_letters(3, first.next_after)
-    assert [one.letter_id for one in first.items + second.items] == ids
+    assert [letter.letter_id for letter in first.items + second.items] == ids
     assert second.next_after is None
     with pytest.raises(InvalidRequestError):
         world.dead_letters.list_letters(0)

@@ -34,9 +34,9 @@ def _leave_one(world: StreamWorld, change: Callable[[StreamWorld], None]) -> int
     late = world.another_transaction_service()
     late.create_transaction("s", "t", LEASE_MS)
     change(world)
-    before = {one.transaction_id for one in world.transactions.list_open("s", "t", 10).items}
+    before = {transaction.transaction_id for transaction in world.transactions.list_open("s", "t", 10).items}
     assert world.calls.dies(lambda: late.create_transaction("s", "t", LEASE_MS, on_demand=True), 0, done=True)
-    (left,) = (one.transaction_id for one in world.transactions.list_open("s", "t", 10).items)
+    (left,) = (transaction.transaction_id for transaction in world.transactions.list_open("s", "t", 10).items)
     assert left not in before
     return left
 
@@ -104,10 +104,10 @@ def test_a_commit_after_a_ping_knows_the_stream(world: StreamWorld):
 
 def test_a_process_that_pings_reads_once(world: StreamWorld):
     world.create()
-    one, other = world.begin(), world.another_transaction_service()
+    transaction, other = world.begin(), world.another_transaction_service()
     world.calls.counts.clear()
     for _ in range(3):
-        other.ping_transaction("s", "t", one, LEASE_MS)
+        other.ping_transaction("s", "t", transaction, LEASE_MS)
     assert dict(world.calls.counts) == {"read": 1, "write": 3}
 
 

@@ -83,5 +83,5 @@ def test_a_stream_made_again_amid_the_read_is_read_whole(world: StreamWorld, mon
     records = StreamRecords(world.store)
     world.calls.interrupt_at(1, make_again)
     found = records.get("s", "t").stream
-    assert [one.number for one in found.epoch.segments] == [2, 3, 4]
+    assert [segment.number for segment in found.epoch.segments] == [2, 3, 4]
     assert found == world.records.get("s", "t").stream

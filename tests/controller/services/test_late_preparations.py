@@ -24,14 +24,14 @@ def late(world: StreamWorld) -> list[int]:
     """Transactions of t that are prepared by a set that is gone."""
     world.create(segments=1)
     members = [world.begin(lease_ms=LEASE_MS) for _ in range(COUNT)]
-    for one in TransactionRecords(world.store).still_open("s", "t", members):
-        world.store.write(replace_open("s", "t", one, prepared(one.transaction, "gone")))
+    for stored in TransactionRecords(world.store).still_open("s", "t", members):
+        world.store.write(replace_open("s", "t", stored, prepared(stored.transaction, "gone")))
     assert _states(world, members) == {TransactionState.COMMITTING}
     return members
 
 
 def _states(world: StreamWorld, members: list[int]) -> set[TransactionState]:
-    return {world.transactions.get_transaction("s", "t", one).state for one in members}
+    return {world.transactions.get_transaction("s", "t", member).state for member in members}
 
 
 def test_one_tick_releases_all(world: StreamWorld, late: list[int]):

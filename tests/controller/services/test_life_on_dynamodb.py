@@ -74,9 +74,9 @@ def test_a_stream_with_everything_comes_and_goes(cloud_world: CloudWorld):
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(3), tags=tags))
     world.drain()
     assert world.streams.get_stream("s", "t").state is StreamState.ACTIVE
-    assert [one.tags for one in world.streams.list_streams("s", 10, tag="tag-127").items] == [tags]
+    assert [summary.tags for summary in world.streams.list_streams("s", 10, tag="tag-127").items] == [tags]
     for epoch in range(1, 4):
-        active = [one.segment_id for one in world.segments.segments_at_tail("s", "t").segments]
+        active = [segment.segment_id for segment in world.segments.segments_at_tail("s", "t").segments]
         world.streams.scale_stream("s", "t", active, equal_ranges(3 + epoch))
         world.drain()
     between = world.segments.between("s", "t", None, None)
@@ -120,13 +120,15 @@ def test_retention_finds_cuts_and_truncates(cloud_world: CloudWorld):
         world.drain()
         heads.append(world.segments.stream_cut("s", "t", "head").offsets[0])
     assert heads == [0, 0, 0, 70, 70, 70]
-    assert [one.name for one in subscribers.list_subscribers("s", "t", 10).items] == ["g"]
+    assert [subscriber.name for subscriber in subscribers.list_subscribers("s", "t", 10).items] == ["g"]
     world.streams.seal_stream("s", "t")
     world.drain()
     world.streams.delete_stream("s", "t")
     world.drain()
     partitions = {item["partition"]["S"] for item in world.dynamodb.scan(TableName=world.table)["Items"]}
-    left = {one for one in partitions if not one.startswith("creations/")}  # those notes stay for an hour
+    left = {
+        partition for partition in partitions if not partition.startswith("creations/")
+    }  # those notes stay for an hour
     assert left <= {"stream/s/t", "scope-guard/s", "scopes", "bucket-leases"}
 
 
@@ -135,7 +137,7 @@ def test_a_stream_of_a_thousand_segments_fits(cloud_world: CloudWorld):
     world.scopes.create_scope("s")
     world.streams.create_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(1_000)))
     world.drain()
-    active = [one.segment_id for one in world.segments.segments_at_tail("s", "t").segments]
+    active = [segment.segment_id for segment in world.segments.segments_at_tail("s", "t").segments]
     world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(999)))
     world.drain()
     world.streams.scale_stream("s", "t", active, equal_ranges(999))

@@ -36,14 +36,14 @@ def test_the_class_is_refused_without_containers_for_it(world: StreamWorld):
 def test_segments_are_in_containers_of_the_class():
     world, layout = _world(), ContainerLayout(8, 4)
     segments = world.records.get("s", "t").stream.epoch.segments
-    names = [segment_name("s", "t", one.segment_id) for one in segments]
+    names = [segment_name("s", "t", segment.segment_id) for segment in segments]
     assert all(world.bare_segment_stores.segment_info(name) for name in names)
     assert [layout.class_of(layout.container_of_segment(name)) for name in names] == [LogClass.S3] * 2
 
 
 def test_a_scale_stays_in_the_blocks_of_the_class():
     stream = new_stream("s", "t", OF_S3, 2 * NUMBER_BLOCK - 3, 1)
-    assert [one.number for one in stream.epoch.segments] == [2 * NUMBER_BLOCK - 3, 2 * NUMBER_BLOCK - 2]
+    assert [segment.number for segment in stream.epoch.segments] == [2 * NUMBER_BLOCK - 3, 2 * NUMBER_BLOCK - 2]
     assert stream.epoch.first_new_number(1) == 2 * NUMBER_BLOCK - 1
     assert stream.epoch.first_new_number(2) == 3 * NUMBER_BLOCK
 
@@ -57,7 +57,7 @@ def test_a_name_that_was_deleted_may_get_the_other_class():
 
 def test_tables_are_of_the_default_class():
     table = new_table("s", "k", TableConfiguration(3, 8), NUMBER_BLOCK - 1, 1)
-    assert {class_of_number(one.number) for one in table.segments} == {LogClass.STORES}
+    assert {class_of_number(segment.number) for segment in table.segments} == {LogClass.STORES}
 
 
 def test_an_update_keeps_the_class():

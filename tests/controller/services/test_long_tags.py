@@ -154,7 +154,7 @@ def test_a_stream_that_changes_amid_the_read_is_read_whole(world: StreamWorld, a
 
 
 def _listed(world: StreamWorld, tag: str) -> list[str]:
-    return [one.stream for one in world.streams.list_streams("s", 100, tag=tag).items]
+    return [summary.stream for summary in world.streams.list_streams("s", 100, tag=tag).items]
 
 
 def _outcome(world: StreamWorld) -> Any:

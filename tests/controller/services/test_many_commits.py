@@ -45,7 +45,7 @@ def _all_at_once(world: StreamWorld, calls: list[Callable[[], object]]) -> Count
             honest(*writes)
         except WriteConflictError as error:
             raise AssertionError("two of them write the same record") from error
-        written.update(one.key for one in writes)
+        written.update(write.key for write in writes)
 
     world.bare_store.write = write
     try:
@@ -63,12 +63,12 @@ def test_commits_at_the_same_moment_all_succeed(world: StreamWorld, count: int):
     world.create(segments=1)
     ids = [world.begin() for _ in range(count)]
     commit = world.transactions.commit_transaction
-    written = _all_at_once(world, [partial(commit, "s", "t", one) for one in ids])
+    written = _all_at_once(world, [partial(commit, "s", "t", transaction) for transaction in ids])
     assert len(written) == 2 * count, "each writes its transaction and its mark, no other record, and both once"
     assert set(written.values()) == {1}
     assert len(world.bare_commits) >= 1
     world.drain_transactions()
-    states = [world.transactions.get_transaction("s", "t", one).state for one in ids]
+    states = [world.transactions.get_transaction("s", "t", transaction).state for transaction in ids]
     assert states == [TransactionState.COMMITTED] * count
 
 
@@ -79,7 +79,7 @@ def test_beginnings_at_the_same_moment_share_no_record(world: StreamWorld):
     honest = world.bare_store.write
 
     def write(*writes: Write) -> None:
-        checked.extend(one.key for one in writes if isinstance(one, Check))
+        checked.extend(write.key for write in writes if isinstance(write, Check))
         honest(*writes)
 
     world.bare_store.write = write
@@ -94,10 +94,10 @@ def test_a_mark_comes_behind_all_that_were_told_before_it(world: StreamWorld):
     world.create(segments=1)
     other = world.another_transaction_service()
     ids = [world.begin() for _ in range(6)]
-    for number, one in enumerate(ids):
-        world.write_in(one, 0.0, b"%d" % number)
-    for service, one in zip([world.transactions, other] * 2, (ids[3], ids[1], ids[4], ids[0]), strict=True):
-        service.commit_transaction("s", "t", one)
+    for number, transaction in enumerate(ids):
+        world.write_in(transaction, 0.0, b"%d" % number)
+    for service, transaction in zip([world.transactions, other] * 2, (ids[3], ids[1], ids[4], ids[0]), strict=True):
+        service.commit_transaction("s", "t", transaction)
     world.drain_transactions()
     world.commit_set([ids[5], ids[2]])
     world.drain_transactions()

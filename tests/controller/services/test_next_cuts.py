@@ -52,7 +52,10 @@ def append(world: StreamWorld, identifier: int, count: int) -> None:
 
 
 def bounds(found: NextCutView) -> dict[int, tuple[int, int]]:
-    return {one.segment_id: (one.start_offset, one.end_offset) for one in found.ranges}
+    return {
+        segment_range.segment_id: (segment_range.start_offset, segment_range.end_offset)
+        for segment_range in found.ranges
+    }
 
 
 def test_everything_from_head_to_tail(scaled: StreamWorld) -> None:
@@ -158,9 +161,9 @@ def test_a_cut_of_a_deleted_stream_says_so(world: StreamWorld) -> None:
         lambda: service_of(world).next_cut("s", "t", None, cut),
         lambda: world.segments.between("s", "t", cut, None),
     )
-    for one in ask:
+    for call in ask:
         with pytest.raises(InvalidRequestError, match="was deleted and created again") as refused:
-            one()
+            call()
         assert refused.value.specific_code == "stream_recreated"
     assert not world.cuts.is_valid("s", "t", cut)
 
@@ -185,7 +188,7 @@ def test_a_truncated_start_says_what_is_lost(scaled: StreamWorld) -> None:
     with pytest.raises(TruncatedError, match="120 bytes are lost, the first at 0 of segment 0") as failed:
         service_of(scaled).next_cut("s", "t", {0: 0, 1: 0})
     details = failed.value.details
-    assert details["head"] == {str(one): offset for one, offset in head.items()}
+    assert details["head"] == {str(identifier): offset for identifier, offset in head.items()}
     assert parse_stream_cut_text(details["headText"]).offsets == head
     assert details["lost"] == [
         {"segmentId": 0, "fromOffset": 0, "bytes": 100},
@@ -244,7 +247,7 @@ def test_plans_during_every_step_of_a_scale(world: StreamWorld) -> None:
     """The tail is in segments that are being sealed, and in those that replace them."""
     world.create(segments=3)
     append(world, 0, 10)
-    thirds = [one.key_range for one in world.segments.segments_at_tail("s", "t").segments]
+    thirds = [segment.key_range for segment in world.segments.segments_at_tail("s", "t").segments]
     world.streams.scale_stream("s", "t", [0, 1], thirds[:2])
     (message,) = world.bare_queue.receive()
     plans = service_of(world)
@@ -280,18 +283,21 @@ class Reading:
         assert found.part(RangesBetween) == self._world.segments.between(
             "s", "t", found.start.offsets, found.end.offsets
         )
-        assert found.lost_bytes == sum(one.length for one in found.lost)
+        assert found.lost_bytes == sum(lost_range.length for lost_range in found.lost)
         if found.lost:
             with pytest.raises(TruncatedError) as failed:
                 self._plans.next_cut("s", "t", self.position, None, budget)
-            assert failed.value.details["lost"] == [one.to_json() for one in found.lost]
+            assert failed.value.details["lost"] == [lost_range.to_json() for lost_range in found.lost]
             with pytest.raises(TruncatedError):
                 self._world.segments.between("s", "t", self.position, None)
         else:
             whole = self._plans.next_cut("s", "t", self.position)
             assert self._world.segments.between("s", "t", self.position, None) == whole.part(RangesBetween)
-        passed = [(one.segment_id, one.offset, one.offset + one.length) for one in found.lost]
-        passed += [(one, *offsets) for one, offsets in bounds(found).items()]
+        passed = [
+            (lost_range.segment_id, lost_range.offset, lost_range.offset + lost_range.length)
+            for lost_range in found.lost
+        ]
+        passed += [(identifier, *offsets) for identifier, offsets in bounds(found).items()]
         for identifier, start, end in passed:
             assert start == self.passed[identifier], "no byte is left out, and none is read twice"
             self.passed[identifier] = end
@@ -318,13 +324,13 @@ def test_every_byte_is_read_or_lost_once(data: st.DataObject) -> None:
             case "read":
                 reading.read(data.draw(st.one_of(st.none(), st.integers(1, 60))), strict=data.draw(st.booleans()))
             case "split":
-                one = data.draw(st.sampled_from(tail))
-                low, high = one.key_range.low, one.key_range.high
-                world.scale([one.segment_id], [low, (low + high) / 2, high])
+                segment = data.draw(st.sampled_from(tail))
+                low, high = segment.key_range.low, segment.key_range.high
+                world.scale([segment.segment_id], [low, (low + high) / 2, high])
             case "merge" if len(tail) > 1:
                 at = data.draw(st.integers(0, len(tail) - 2))
                 pair = tail[at : at + 2]
-                world.scale([one.segment_id for one in pair], [pair[0].key_range.low, pair[1].key_range.high])
+                world.scale([segment.segment_id for segment in pair], [pair[0].key_range.low, pair[1].key_range.high])
             case "truncate":
                 budget = data.draw(st.integers(1, 60))
                 world.truncate(service_of(world).next_cut("s", "t", None, None, budget).end.offsets)

@@ -59,7 +59,7 @@ def test_a_page_of_streams_with_all_the_tags_there_may_be(world: StreamWorld, le
         world.streams.create_stream("s", name, StreamConfiguration(ScalingPolicy.fixed(1), tags=tags))
     world.drain()
     pages = _walk(lambda after: world.streams.list_streams("s", PAGE_ITEMS_MAX, after, tag))
-    assert [one.stream for page in pages for one in page.items] == names
+    assert [summary.stream for page in pages for summary in page.items] == names
     assert len(pages) > 1
     assert all(
         page.items and _answer_bytes(StreamList(streams=page.items, next_after=page.next_after)) < ANSWER_BYTES_MAX
@@ -77,7 +77,7 @@ def test_a_page_of_subscribers_with_long_positions(world: StreamWorld):
     for name in names:
         subscribers.register("s", "t", name, 0, offsets)
     pages = _walk(lambda after: subscribers.list_subscribers("s", "t", PAGE_ITEMS_MAX, after))
-    assert [one.name for page in pages for one in page.items] == names
+    assert [subscriber.name for page in pages for subscriber in page.items] == names
     assert len(pages) > 1
     assert all(_subscriber_bytes(page) < ANSWER_BYTES_MAX for page in pages)
     stream = world.streams.get_stream("s", "t")
@@ -97,7 +97,7 @@ def test_a_page_of_scaling_events(world: StreamWorld, monkeypatch: pytest.Monkey
     while start is not None:
         page = world.scaling_events.scaling_events("s", "t", start, stream_service.TIME_MS_MAX, PAGE_ITEMS_MAX)
         assert _answer_bytes(page) < 4_000
-        found += [one.epoch for one in page.events]
+        found += [event.epoch for event in page.events]
         start, pages = page.next_time_ms, pages + 1
     assert (found, pages) == ([*range(1, 10)], 3)
 
@@ -117,7 +117,7 @@ def test_a_page_of_dead_letters(world: StreamWorld, monkeypatch: pytest.MonkeyPa
         handle_dead_letter(world.store, delivery, Cause("internal", "it failed"), world.clock.now_ms())
         world.clock.advance(1)
     pages = _walk(lambda after: world.dead_letters.list_letters(PAGE_ITEMS_MAX, after))
-    letters = [one.letter_id for page in pages for one in page.items]
+    letters = [letter.letter_id for page in pages for letter in page.items]
     assert len(letters) == len(set(letters)) == 9
     assert len(pages) > 2
 
@@ -127,18 +127,18 @@ def test_a_page_of_open_transactions(world: StreamWorld, monkeypatch: pytest.Mon
     monkeypatch.setattr(transaction_records, "PAGE_BYTES_MAX", 1_000)
     world.create()
     begun = sorted(world.begin() for _ in range(20))
-    for one in begun:
-        world.transactions.commit_transaction("s", "t", one, WriterTime("w" * WRITER_CHARACTERS_MAX, 1))
+    for transaction in begun:
+        world.transactions.commit_transaction("s", "t", transaction, WriterTime("w" * WRITER_CHARACTERS_MAX, 1))
 
     def page(after: str | None) -> Listing[Any]:
         behind = None if after is None else parse_transaction_id(after)
         return world.transactions.list_open("s", "t", PAGE_ITEMS_MAX, behind)
 
     pages = _walk(page)
-    assert [one.transaction_id for page in pages for one in page.items] == begun
+    assert [stored.transaction_id for page in pages for stored in page.items] == begun
     assert len(pages) > 4
     world.seal()
-    assert [one.items for one in _walk(page)] == [()], "sealing comes to all pages"
+    assert [part.items for part in _walk(page)] == [()], "sealing comes to all pages"
 
 
 def test_the_bound_leaves_room_for_the_answer():

@@ -61,7 +61,7 @@ def claim_all(world: StreamWorld) -> None:
 
 
 def links_of(piece: PlannedPiece) -> list[tuple[int, int]]:
-    return [(one.offset, one.offset + one.length) for one in piece.chunks]
+    return [(chunk.offset, chunk.offset + chunk.length) for chunk in piece.chunks]
 
 
 @pytest.fixture
@@ -78,9 +78,9 @@ def orders(world: StreamWorld) -> StreamWorld:
 def test_pieces_have_links_and_an_endpoint(orders: StreamWorld) -> None:
     ranges = [RangeToPlan(0, 0, 100, 30), RangeToPlan(1, 10, 20)]
     first, second = service_of(orders).plan("s", "t", ranges).plans
-    assert [(one.start, one.end) for one in first.pieces] == [(0, 30), (30, 50), (50, 80), (80, 100)]
-    assert [one.stored_until for one in first.pieces] == [30, 50, 65, 80]
-    assert [links_of(one) for one in first.pieces] == [[(0, 25), (25, 30)], [(30, 40), (40, 50)], [(50, 65)], []]
+    assert [(piece.start, piece.end) for piece in first.pieces] == [(0, 30), (30, 50), (50, 80), (80, 100)]
+    assert [piece.stored_until for piece in first.pieces] == [30, 50, 65, 80]
+    assert [links_of(piece) for piece in first.pieces] == [[(0, 25), (25, 30)], [(30, 40), (40, 50)], [(50, 65)], []]
     assert first.pieces[1].chunks[0].headers == {"Range": "bytes=8-17"}
     assert second.pieces == (PlannedPiece(10, 20, (), 10),)
     container = container_of_segment("s/t/1.#epoch.0", topology.CONTAINER_COUNT)
@@ -108,9 +108,9 @@ def test_a_piece_is_longer_where_no_boundary_is_known(world: StreamWorld) -> Non
     world.append(0, 75)
     world.append(0, 15)
     (plan,) = service_of(world).plan("s", "t", [RangeToPlan(0, 0, 100, 25)]).plans
-    assert [(one.start, one.end) for one in plan.pieces] == [(0, 85), (85, 100)]
+    assert [(piece.start, piece.end) for piece in plan.pieces] == [(0, 85), (85, 100)]
     (beyond,) = service_of(world).plan("s", "t", [RangeToPlan(0, 85, 200, 50)]).plans
-    assert [(one.start, one.end) for one in beyond.pieces] == [(85, 200)]
+    assert [(piece.start, piece.end) for piece in beyond.pieces] == [(85, 200)]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_ranges_that_are_refused(
 
 def test_ranges_of_one_segment_may_touch(orders: StreamWorld) -> None:
     found = service_of(orders).plan("s", "t", [RangeToPlan(0, 50, 100), RangeToPlan(0, 0, 50)]).plans
-    assert [links_of(piece) for one in found for piece in one.pieces] == [[(50, 65)], [(0, 25), (25, 40), (40, 50)]]
+    assert [links_of(piece) for plan in found for piece in plan.pieces] == [[(50, 65)], [(0, 25), (25, 40), (40, 50)]]
 
 
 def test_a_range_beyond_a_sealed_segment_is_refused(orders: StreamWorld) -> None:
@@ -176,11 +176,21 @@ def test_links_end_where_the_answer_is_full(orders: StreamWorld, monkeypatch: py
     """A piece has all its links or none, and says which."""
     monkeypatch.setattr(range_plans, "LINKS_PER_PLAN_MAX", 4)
     (plan,) = service_of(orders).plan("s", "t", [RangeToPlan(0, 0, 100, 30)]).plans
-    assert [(len(one.chunks), one.stored_until) for one in plan.pieces] == [(2, 30), (2, 50), (0, None), (0, None)]
+    assert [(len(piece.chunks), piece.stored_until) for piece in plan.pieces] == [
+        (2, 30),
+        (2, 50),
+        (0, None),
+        (0, None),
+    ]
     monkeypatch.setattr(range_plans, "LINKS_PER_PLAN_MAX", LINKS_PER_PLAN_MAX)
     monkeypatch.setattr(range_plans, "LINK_BYTES_PER_PLAN_MAX", 3 * range_plans.LINK_OVERHEAD_BYTES)
     (plan,) = service_of(orders).plan("s", "t", [RangeToPlan(0, 0, 100, 30)]).plans
-    assert [(len(one.chunks), one.stored_until) for one in plan.pieces] == [(2, 30), (0, None), (0, None), (0, None)]
+    assert [(len(piece.chunks), piece.stored_until) for piece in plan.pieces] == [
+        (2, 30),
+        (0, None),
+        (0, None),
+        (0, None),
+    ]
 
 
 def test_directories_are_not_read_for_links_without_room(orders: StreamWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +199,7 @@ def test_directories_are_not_read_for_links_without_room(orders: StreamWorld, mo
     ranges = [RangeToPlan(0, start, start + 10) for start in range(0, 100, 10)]
     orders.calls.counts.clear()
     plans = service_of(orders).plan("s", "t", ranges).plans
-    assert [one.pieces[0].stored_until for one in plans] == [10, 20] + [None] * 8
+    assert [plan.pieces[0].stored_until for plan in plans] == [10, 20] + [None] * 8
     assert orders.calls.counts["query"] == 3
 
 
@@ -216,9 +226,9 @@ def test_what_a_plan_costs(world: StreamWorld) -> None:
     plans = service_of(world, threads=4)
     plans.plan("s", "t", [RangeToPlan(0, 0, 10)])
     world.calls.counts.clear()
-    found = plans.plan("s", "t", [RangeToPlan(one, 0, 100, 40) for one in range(count)]).plans
-    assert sum(len(one.pieces) for one in found) == 3 * count
-    assert all(piece.stored_until == piece.end for one in found for piece in one.pieces)
+    found = plans.plan("s", "t", [RangeToPlan(number, 0, 100, 40) for number in range(count)]).plans
+    assert sum(len(plan.pieces) for plan in found) == 3 * count
+    assert all(piece.stored_until == piece.end for plan in found for piece in plan.pieces)
     assert dict(world.calls.counts) == {"read": 2, "query": count, LOCATE: 1, INFOS: 1}
 
 
@@ -247,17 +257,17 @@ def test_pieces_cover_a_range_once(
     (plan,) = (
         service_of(world, threads=2 if threaded else 0).plan("s", "t", [RangeToPlan(0, start, end, piece_bytes)]).plans
     )
-    assert [plan.pieces[0].start, *(one.end for one in plan.pieces)] == [
-        *(one.start for one in plan.pieces),
+    assert [plan.pieces[0].start, *(piece.end for piece in plan.pieces)] == [
+        *(piece.start for piece in plan.pieces),
         end,
     ]
     assert plan.pieces[0].start == start
-    for one in plan.pieces:
-        assert {one.start, one.end} <= set(boundaries)
-        assert one.stored_until == max(one.start, min(stored[-1], one.end))
-        edges = [one.start, *(chunk.offset + chunk.length for chunk in one.chunks)]
-        assert [chunk.offset for chunk in one.chunks] == edges[:-1]
-        assert edges[-1] == one.stored_until
+    for piece in plan.pieces:
+        assert {piece.start, piece.end} <= set(boundaries)
+        assert piece.stored_until == max(piece.start, min(stored[-1], piece.end))
+        edges = [piece.start, *(chunk.offset + chunk.length for chunk in piece.chunks)]
+        assert [chunk.offset for chunk in piece.chunks] == edges[:-1]
+        assert edges[-1] == piece.stored_until
 
 
 @given(st.integers(0, 1_000), st.integers(1, 100_000), st.integers(1, 5_000), st.integers(1, 300))

@@ -104,9 +104,9 @@ def test_a_group_costs_little_more_than_the_stream_of_its_state(groups_world: St
 
 def test_each_subscription_costs_the_same(groups_world: StreamWorld):
     """Two reads and one transaction, whoever else is a subscriber and however old the stream is."""
-    one, two = _reads("t"), _reads("t", "u")
-    create_one = _cost(groups_world, lambda w: w.reader_groups.create_reader_group("s", "one", ID, one))
-    create_two = _cost(groups_world, lambda w: w.reader_groups.create_reader_group("s", "two", ID, two))
+    one_stream, two_streams = _reads("t"), _reads("t", "u")
+    create_one = _cost(groups_world, lambda w: w.reader_groups.create_reader_group("s", "one", ID, one_stream))
+    create_two = _cost(groups_world, lambda w: w.reader_groups.create_reader_group("s", "two", ID, two_streams))
     assert _difference(create_two, create_one) == {READ: 2, TRANSACTION: 1}
     reset_one = _cost(groups_world, lambda w: w.reader_groups.reset_reader_group("s", "one", ID, 0))
     reset_two = _cost(groups_world, lambda w: w.reader_groups.reset_reader_group("s", "two", ID, 0))

@@ -323,12 +323,12 @@ def test_lists_come_in_pages(subscribers: SubscriberService):
     for name in ("b", "a", "other/a", "c"):
         subscribers.register("s", "t", name, 0)
     first = subscribers.list_subscribers("s", "t", 2)
-    assert [one.name for one in first.items] == ["a", "b"]
+    assert [subscriber.name for subscriber in first.items] == ["a", "b"]
     rest = subscribers.list_subscribers("s", "t", 10, first.next_after)
-    assert ([one.name for one in rest.items], rest.next_after) == (["c", "other/a"], None)
+    assert ([subscriber.name for subscriber in rest.items], rest.next_after) == (["c", "other/a"], None)
     subscribers.unregister("s", "t", "a", 0)
     subscribers.unregister("s", "t", "a", 0)
-    assert [one.name for one in subscribers.list_subscribers("s", "t", 10).items] == ["b", "c", "other/a"]
+    assert [subscriber.name for subscriber in subscribers.list_subscribers("s", "t", 10).items] == ["b", "c", "other/a"]
 
 
 @pytest.mark.parametrize("call", ["read", "write", "transaction"])

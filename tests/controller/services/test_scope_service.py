@@ -211,7 +211,7 @@ def test_creations_in_a_scope_do_not_meet_at_one_record(world: StreamWorld):
     honest = world.bare_store.write
 
     def write(*writes: Any) -> None:
-        shared.update(one.key for one in writes if one.key.partition == "scope-guard/s")
+        shared.update(write.key for write in writes if write.key.partition == "scope-guard/s")
         honest(*writes)
 
     world.bare_store.write = write
@@ -229,7 +229,7 @@ def test_creations_in_a_recreated_scope_remove_old_marks(world: StreamWorld):
     for number in range(160):
         world.streams.create_stream("s", f"stream-{number}", FIXED_1)
     locks = world.bare_store.get_many(creation_lock_keys("s"))
-    assert {one and decode_guard(one.body) for one in locks} == {ScopeState.OPEN}
+    assert {lock and decode_guard(lock.body) for lock in locks} == {ScopeState.OPEN}
     with pytest.raises(IllegalStateError):
         world.scopes.delete_scope("s")
 

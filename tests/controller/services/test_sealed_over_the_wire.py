@@ -28,7 +28,7 @@ def sealed(world: StreamWorld) -> StreamWorld:
 def _ask(world: StreamWorld, identifier: int = 0) -> list[int]:
     found = world.segments.successors("s", "t", identifier, as_recorded=True)
     assert not found.sealed
-    return [one.segment_id for one in found.segments]
+    return [segment.segment_id for segment in found.segments]
 
 
 def test_a_sealed_active_segment_gets_a_successor(sealed: StreamWorld):
@@ -37,7 +37,7 @@ def test_a_sealed_active_segment_gets_a_successor(sealed: StreamWorld):
     sealed.drain()
     assert _ask(sealed) == [segment(2, 1)]
     tail = sealed.segments.segments_at_tail("s", "t").segments
-    assert [(one.segment_id, one.key_range) for one in tail] == [
+    assert [(segment.segment_id, segment.key_range) for segment in tail] == [
         (segment(2, 1), KeyRange(0.0, 0.5)),
         (1, KeyRange(0.5, 1.0)),
     ]

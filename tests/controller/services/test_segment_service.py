@@ -39,17 +39,17 @@ S2, S3, S4 = 1 << 32 | 2, 1 << 32 | 3, 2 << 32 | 4
 
 
 def _ids(segments: Any) -> list[int]:
-    return [one.segment_id for one in segments]
+    return [segment.segment_id for segment in segments]
 
 
 def test_head_tail_and_epochs(scaled: StreamWorld):
     head = scaled.segments.segments_at_head("s", "t")
     assert (_ids(head.segments), head.epoch, head.sealed) == ([0, 1], 0, False)
-    assert [one.start_offset for one in head.segments] == [0, 0]
+    assert [segment.start_offset for segment in head.segments] == [0, 0]
     tail = scaled.segments.segments_at_tail("s", "t")
     assert (_ids(tail.segments), tail.epoch, tail.sealed) == ([S2, S4], 2, False)
-    assert [one.name for one in tail.segments] == ["s/t/2.#epoch.1", "s/t/4.#epoch.2"]
-    assert {one.start_offset for one in tail.segments} == {None}
+    assert [segment.name for segment in tail.segments] == ["s/t/2.#epoch.1", "s/t/4.#epoch.2"]
+    assert {segment.start_offset for segment in tail.segments} == {None}
     assert [_ids(scaled.segments.segments_of_epoch("s", "t", number).segments) for number in range(3)] == [
         [0, 1],
         [S2, S3, 1],
@@ -88,7 +88,8 @@ def test_epochs_of_one_moment_still_have_an_order(world: StreamWorld):
 def test_successors_and_predecessors_agree(scaled: StreamWorld):
     successors = {
         identifier: [
-            (one.segment_id, one.predecessors) for one in scaled.segments.successors("s", "t", identifier).segments
+            (segment.segment_id, segment.predecessors)
+            for segment in scaled.segments.successors("s", "t", identifier).segments
         ]
         for identifier in (0, 1, S2, S3, S4)
     }
@@ -142,7 +143,7 @@ def test_successors_are_known_before_a_segment_is_sealed(world: StreamWorld):
     with world.calls.overtaken("segment store seal_segments", ask):
         world.drain()
     ((successors, predecessors, of_new),) = answers
-    assert [(one.segment_id, one.predecessors) for one in successors.segments] == [(S2, (0,))]
+    assert [(segment.segment_id, segment.predecessors) for segment in successors.segments] == [(S2, (0,))]
     assert _ids(predecessors) == [0]
     assert of_new.segments == ()
 
@@ -210,7 +211,14 @@ def test_everything_between_head_and_tail(scaled: StreamWorld):
     assert between.start.offsets == {0: 0, 1: 0}
     assert between.end.offsets == {S2: 20, S4: 40}
     assert [
-        (one.name, one.start_offset, one.end_offset, one.predecessors, one.successors) for one in between.ranges
+        (
+            segment_range.name,
+            segment_range.start_offset,
+            segment_range.end_offset,
+            segment_range.predecessors,
+            segment_range.successors,
+        )
+        for segment_range in between.ranges
     ] == [
         ("s/t/0.#epoch.0", 0, 100, (), (S2, S3)),
         ("s/t/1.#epoch.0", 0, 10, (), (S4,)),
@@ -223,7 +231,10 @@ def test_everything_between_head_and_tail(scaled: StreamWorld):
 def test_between_explicit_cuts_never_changes(scaled: StreamWorld):
     lower, upper = {S2: 5, S3: 7, 1: 3}, {S2: 20, S4: 15}
     first = scaled.segments.between("s", "t", lower, upper)
-    assert [(one.segment_id, one.start_offset, one.end_offset) for one in first.ranges] == [
+    assert [
+        (segment_range.segment_id, segment_range.start_offset, segment_range.end_offset)
+        for segment_range in first.ranges
+    ] == [
         (1, 3, 10),
         (S2, 5, 20),
         (S3, 7, 30),
@@ -332,7 +343,7 @@ def test_between_works_while_a_scale_is_sealing(world: StreamWorld):
 
     def ask() -> None:
         between = world.segments.between("s", "t", {0: 40, 1: 0}, {S2: 0, 1: 0})
-        seen.extend((one.start_offset, one.end_offset) for one in between.ranges)
+        seen.extend((segment_range.start_offset, segment_range.end_offset) for segment_range in between.ranges)
 
     with world.calls.overtaken("segment store segment_infos", ask):
         world.drain()
@@ -356,7 +367,7 @@ def test_the_tail_includes_events_in_segments_of_a_running_scale(world: StreamWo
     """A writer may be acknowledged by a new segment long before its epoch is active: its predecessor is sealed."""
     world.create(segments=3)
     world.append(0, 100)
-    thirds = [one.key_range for one in world.segments.segments_at_tail("s", "t").segments]
+    thirds = [segment.key_range for segment in world.segments.segments_at_tail("s", "t").segments]
     world.streams.scale_stream("s", "t", [0, 1], thirds[:2])
     in_place_of_0, in_place_of_1 = 1 << 32 | 3, 1 << 32 | 4
     (message,) = world.bare_queue.receive()
@@ -368,7 +379,7 @@ def test_the_tail_includes_events_in_segments_of_a_running_scale(world: StreamWo
     world.append(in_place_of_0, 7)
     assert dict(world.segments.stream_cut("s", "t", "tail").positions) == {in_place_of_0: 7, 1: 0, 2: 0}
     everything = world.segments.between("s", "t", None, None).ranges
-    assert [(one.segment_id, one.end_offset) for one in everything] == [
+    assert [(segment_range.segment_id, segment_range.end_offset) for segment_range in everything] == [
         (0, 100), (1, 0), (2, 0), (in_place_of_0, 7),
     ]  # fmt: skip
     world.bare_segment_stores.seal_segment("s/t/1.#epoch.0")
@@ -392,7 +403,9 @@ def test_a_checkpoint_during_a_merge_omits_sealed_segments(world: StreamWorld):
 
     def after(checkpoint: dict[int, int]) -> list[tuple[int, int, int]]:
         found = world.segments.between("s", "t", checkpoint, None, from_checkpoint=True).ranges
-        return [(one.segment_id, one.start_offset, one.end_offset) for one in found]
+        return [
+            (segment_range.segment_id, segment_range.start_offset, segment_range.end_offset) for segment_range in found
+        ]
 
     with pytest.raises(InvalidRequestError, match="leaves out segment 0, which is not sealed"):
         after({1: 20})
@@ -409,10 +422,10 @@ def test_a_truncated_stream_starts_at_its_truncation(scaled: StreamWorld):
     scaled.streams.truncate_stream("s", "t", cut.offsets)
     scaled.drain()
     head = scaled.segments.segments_at_head("s", "t")
-    assert [(one.segment_id, one.start_offset) for one in head.segments] == [(S2, 12), (S3, 7), (1, 3)]
+    assert [(segment.segment_id, segment.start_offset) for segment in head.segments] == [(S2, 12), (S3, 7), (1, 3)]
     assert scaled.segments.stream_cut("s", "t", "head") == cut
     between = scaled.segments.between("s", "t", None, None)
-    assert [(one.segment_id, one.start_offset) for one in between.ranges] == [
+    assert [(segment_range.segment_id, segment_range.start_offset) for segment_range in between.ranges] == [
         (1, 3),
         (S2, 12),
         (S3, 7),

@@ -59,29 +59,29 @@ def _asked(world: StreamWorld, call: str) -> list[Sequence[str]]:
 
 
 def test_only_the_wanted_segments_are_created(stream: StreamWorld):
-    one = _begin(stream)
+    transaction = _begin(stream)
     assert stream.calls.counts["segment store create_segments"] == 0
-    assert _own(stream, one) == []
-    view = stream.transactions.segments_of("s", "t", one)
+    assert _own(stream, transaction) == []
+    view = stream.transactions.segments_of("s", "t", transaction)
     assert (view.on_demand, len(view.segments)) == (True, 4)
     stream.calls.counts.clear()
-    _create(stream, one, 2, 1)
+    _create(stream, transaction, 2, 1)
     assert dict(stream.calls.counts) == {"read": 1, "write": 2, "segment store create_segments": 1}
-    assert _own(stream, one) == [view.segments[number].transaction_segment for number in (1, 2)]
+    assert _own(stream, transaction) == [view.segments[number].transaction_segment for number in (1, 2)]
     stream.calls.counts.clear()
-    _create(stream, one, 1)
+    _create(stream, transaction, 1)
     assert dict(stream.calls.counts) == {"read": 1}, "it is confirmed already"
     assert not stream.transactions.segments_of("s", "t", stream.begin()).on_demand
 
 
 def test_a_commit_merges_what_was_created(stream: StreamWorld):
-    one, none, full = _begin(stream), _begin(stream), stream.begin()
-    _create(stream, one, 0)
-    stream.write_in(one, 0.1, b"one")
+    some, none, full = _begin(stream), _begin(stream), stream.begin()
+    _create(stream, some, 0)
+    stream.write_in(some, 0.1, b"one")
     stream.write_in(full, 0.1, b"full")
     checked, merged = _asked(stream, "incomplete_segments"), _asked(stream, "merge_segments")
-    stream.commit(one, none, full)
-    assert states(stream, one, none, full) == [COMMITTED] * 3
+    stream.commit(some, none, full)
+    assert states(stream, some, none, full) == [COMMITTED] * 3
     assert all_bytes(stream) == b"onefull"
     assert [len(names) for names in checked] == [1 + 4]
     assert [len(names) for names in merged] == [2, 1, 1, 1]
@@ -89,32 +89,32 @@ def test_a_commit_merges_what_was_created(stream: StreamWorld):
 
 
 def test_an_abort_deletes_what_was_created(stream: StreamWorld):
-    one, none = _begin(stream), _begin(stream)
-    _create(stream, one, 3)
+    some, none = _begin(stream), _begin(stream)
+    _create(stream, some, 3)
     deleted = _asked(stream, "delete_segments")
-    for identifier in (one, none):
+    for identifier in (some, none):
         stream.transactions.abort_transaction("s", "t", identifier)
     stream.drain_transactions()
-    assert states(stream, one, none) == [ABORTED, ABORTED]
+    assert states(stream, some, none) == [ABORTED, ABORTED]
     assert [len(names) for names in deleted] == [1, 0]
-    assert _own(stream, one) == []
+    assert _own(stream, some) == []
 
 
 def test_a_rolling_commit_of_few_segments(stream: StreamWorld):
-    one = _begin(stream)
-    _create(stream, one, 0)
-    stream.write_in(one, 0.1, b"late")
+    transaction = _begin(stream)
+    _create(stream, transaction, 0)
+    stream.write_in(transaction, 0.1, b"late")
     stream.scale([0], [0.0, 0.1, 0.25])
-    stream.commit(one)
-    assert states(stream, one) == [COMMITTED]
+    stream.commit(transaction)
+    assert states(stream, transaction) == [COMMITTED]
     assert all_bytes(stream) == b"late"
 
 
 def test_a_lost_segment_that_was_created_aborts(stream: StreamWorld):
     """A segment that was never created is no loss, but one that is missing is."""
     lost, whole = _begin(stream), _begin(stream)
-    for one in (lost, whole):
-        _create(stream, one, 1, 2)
+    for transaction in (lost, whole):
+        _create(stream, transaction, 1, 2)
     stream.bare_segment_stores.delete_segment(_own(stream, lost)[0])
     stream.commit(lost, whole)
     assert states(stream, lost, whole) == [ABORTED, COMMITTED]
@@ -123,9 +123,9 @@ def test_a_lost_segment_that_was_created_aborts(stream: StreamWorld):
 def test_a_segment_that_could_not_be_created_is_no_loss(stream: StreamWorld):
     """Its events were never acknowledged. The sets of other transactions that were acknowledged must be committed."""
     whole, other = _begin(stream), _begin(stream)
-    for one in (whole, other):
-        _create(stream, one, 0)
-        stream.write_in(one, 0.1, b"x")
+    for transaction in (whole, other):
+        _create(stream, transaction, 0)
+        stream.write_in(transaction, 0.1, b"x")
     stream.calls.refuse("segment store create_segments", UnavailableError("the store does not answer"))
     assert _code(lambda: _create(stream, whole, 1)) == "unavailable"
     stream.calls.calm()
@@ -138,48 +138,48 @@ def test_a_segment_that_could_not_be_created_is_no_loss(stream: StreamWorld):
 
 def test_a_repetition_does_not_hide_a_loss(stream: StreamWorld):
     """The volume below a segment with events is lost, and another process continues the transaction."""
-    one = _begin(stream)
-    _create(stream, one, 0)
-    stream.write_in(one, 0.1, b"lost")
-    stream.bare_segment_stores.delete_segments(_own(stream, one))
-    _create(stream, one, 0, 1)
-    assert len(_own(stream, one)) == 1, "only the new one is created"
-    stream.commit(one)
-    assert states(stream, one) == [ABORTED]
+    transaction = _begin(stream)
+    _create(stream, transaction, 0)
+    stream.write_in(transaction, 0.1, b"lost")
+    stream.bare_segment_stores.delete_segments(_own(stream, transaction))
+    _create(stream, transaction, 0, 1)
+    assert len(_own(stream, transaction)) == 1, "only the new one is created"
+    stream.commit(transaction)
+    assert states(stream, transaction) == [ABORTED]
 
 
 def test_what_is_not_of_the_transaction_is_refused(stream: StreamWorld):
-    one = _begin(stream)
+    transaction = _begin(stream)
     before = stream.everything()
-    assert _code(lambda: _create(stream, one, 0, 4)) == "not_of_transaction"
-    assert _code(lambda: _create(stream, one, 1 << 32)) == "not_of_transaction"
+    assert _code(lambda: _create(stream, transaction, 0, 4)) == "not_of_transaction"
+    assert _code(lambda: _create(stream, transaction, 1 << 32)) == "not_of_transaction"
     assert _code(lambda: _create(stream, 0xABC, 0)) == "transaction_not_found"
     assert stream.everything() == before
 
 
 def test_a_transaction_with_all_segments_needs_no_more(stream: StreamWorld):
-    one = stream.begin()
+    transaction = stream.begin()
     stream.calls.counts.clear()
-    _create(stream, one, 0, 3)
+    _create(stream, transaction, 0, 3)
     assert dict(stream.calls.counts) == {"read": 1}
 
 
 def _end(how: str) -> Callable[[StreamWorld, int], None]:
-    def abort(world: StreamWorld, one: int) -> None:
-        world.transactions.abort_transaction("s", "t", one)
+    def abort(world: StreamWorld, transaction: int) -> None:
+        world.transactions.abort_transaction("s", "t", transaction)
 
-    def aborted(world: StreamWorld, one: int) -> None:
-        abort(world, one)
+    def aborted(world: StreamWorld, transaction: int) -> None:
+        abort(world, transaction)
         world.drain_transactions()
 
-    def commit(world: StreamWorld, one: int) -> None:
-        world.commit(one)
+    def commit(world: StreamWorld, transaction: int) -> None:
+        world.commit(transaction)
 
-    def mark(world: StreamWorld, one: int) -> None:
-        world.another_transaction_service().commit_transaction("s", "t", one)
+    def mark(world: StreamWorld, transaction: int) -> None:
+        world.another_transaction_service().commit_transaction("s", "t", transaction)
 
-    def commit_set(world: StreamWorld, one: int) -> None:
-        world.commit_set([one])
+    def commit_set(world: StreamWorld, transaction: int) -> None:
+        world.commit_set([transaction])
 
     return {"abort": abort, "aborted": aborted, "commit": commit, "mark": mark, "set": commit_set}[how]
 
@@ -191,25 +191,25 @@ def test_an_end_amid_a_creation_leaves_no_segment(how: str):
     while True:
         world = StreamWorld()
         world.create(segments=2)
-        one = _begin(world)
-        _create(world, one, 0)
-        world.write_in(one, 0.1, b"kept")
-        came = world.calls.interrupt_at(position, lambda: _end(how)(world, one))  # noqa: B023
+        transaction = _begin(world)
+        _create(world, transaction, 0)
+        world.write_in(transaction, 0.1, b"kept")
+        came = world.calls.interrupt_at(position, lambda: _end(how)(world, transaction))  # noqa: B023
         try:
-            world.another_transaction_service().create_segments("s", "t", one, [0, 1])
+            world.another_transaction_service().create_segments("s", "t", transaction, [0, 1])
         except HeadraceError as error:
             told.add(error.specific_code)
         world.calls.calm()
         if not came:
             break
         world.drain_transactions()
-        found = world.transactions.get_transaction("s", "t", one).state
+        found = world.transactions.get_transaction("s", "t", transaction).state
         if how.startswith("abort"):
             assert found is ABORTED
         else:
             assert found is COMMITTED, f"at call {position}: a segment that was not created yet is no loss"
             assert all_bytes(world) == b"kept", f"at call {position}"
-        assert _own(world, one) == [], f"at call {position}"
+        assert _own(world, transaction) == [], f"at call {position}"
         position += 1
     assert position >= 4
     allowed = {"transaction_aborted"} if how.startswith("abort") else {"transaction_aborted", "transaction_committed"}
@@ -223,14 +223,14 @@ def test_a_repetition_completes_a_creation_that_died(done: bool):
     while True:
         world = StreamWorld()
         world.create(segments=2)
-        one = _begin(world)
-        if not world.calls.dies(lambda: _create(world, one, 1), position, done=done):  # noqa: B023
+        transaction = _begin(world)
+        if not world.calls.dies(lambda: _create(world, transaction, 1), position, done=done):  # noqa: B023
             break
-        world.another_transaction_service().create_segments("s", "t", one, [1])
-        world.write_in(one, 0.9, b"x")
-        world.commit(one)
-        assert states(world, one) == [COMMITTED], f"dead at call {position}"
-        assert _own(world, one) == []
+        world.another_transaction_service().create_segments("s", "t", transaction, [1])
+        world.write_in(transaction, 0.9, b"x")
+        world.commit(transaction)
+        assert states(world, transaction) == [COMMITTED], f"dead at call {position}"
+        assert _own(world, transaction) == []
         position += 1
     assert position >= 4
     assert issubclass(Crash, Exception)
@@ -243,16 +243,16 @@ def test_a_late_creation_spares_what_a_set_releases():
         world = StreamWorld()
         for name in "tu":
             world.create(name, segments=1)
-        one, other = _begin(world), world.begin("u")
-        late = _Late(world, one, other, position)
+        transaction, other = _begin(world), world.begin("u")
+        late = _Late(world, transaction, other, position)
         world.calls.before = late.creation_comes
         with contextlib.suppress(HeadraceError):
-            world.another_transaction_service().create_segments("s", "t", one, [0])
+            world.another_transaction_service().create_segments("s", "t", transaction, [0])
         world.calls.calm()
         world.drain_transactions()
         if late.is_used:
             used += 1
-            assert states(world, one) == [COMMITTED], f"before call {position}"
+            assert states(world, transaction) == [COMMITTED], f"before call {position}"
             assert all_bytes(world) == b"event", f"before call {position}"
         if not late.has_come:
             break
@@ -260,10 +260,10 @@ def test_a_late_creation_spares_what_a_set_releases():
 
 
 class _Late:
-    """A segment is created late: a set prepares `one` before, and is refused at a call that follows."""
+    """A segment is created late: a set prepares `transaction` before, and is refused at a call that follows."""
 
-    def __init__(self, world: StreamWorld, one: int, other: int, position: int) -> None:
-        self._world, self._one, self._other, self._left = world, one, other, position
+    def __init__(self, world: StreamWorld, transaction: int, other: int, position: int) -> None:
+        self._world, self._one, self._other, self._left = world, transaction, other, position
         self.has_come = self.is_used = False
 
     def creation_comes(self, kind: str) -> None:
@@ -305,10 +305,10 @@ class _Late:
 
 def test_a_transaction_without_segments_on_demand_has_all(stream: StreamWorld):
     """Its record does not tell which segments it has."""
-    one = stream.begin()
-    (body,) = [body for (_, sort), (_, body) in stream.everything().items() if sort == f"open/{one:032x}"]
+    transaction = stream.begin()
+    (body,) = [body for (_, sort), (_, body) in stream.everything().items() if sort == f"open/{transaction:032x}"]
     assert "created_segments" not in body
-    assert len(_own(stream, one)) == 4
-    stream.transactions.abort_transaction("s", "t", one)
+    assert len(_own(stream, transaction)) == 4
+    stream.transactions.abort_transaction("s", "t", transaction)
     stream.drain_transactions()
-    assert _own(stream, one) == []
+    assert _own(stream, transaction) == []

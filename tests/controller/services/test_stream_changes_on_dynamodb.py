@@ -78,13 +78,13 @@ def test_a_stream_is_updated_and_truncated(cloud: Cloud):
     assert [len(cloud.streams.list_streams("s", 9, tag=tag).items) for tag in ("old-007", "new-127")] == [0, 1]
     for name in cloud.segment_stores.names():
         cloud.segment_stores.extend(name, 10)
-    first = {one.segment_id: 4 for one in cloud.segments.segments_at_tail("s", "t").segments}
+    first = {segment.segment_id: 4 for segment in cloud.segments.segments_at_tail("s", "t").segments}
     cloud.streams.truncate_stream("s", "t", first)
     cloud.drain()
     cloud.streams.scale_stream("s", "t", list(first), equal_ranges(2))
     cloud.drain()
     assert cloud.cuts.distance_bytes("s", "t", None, None) == 6 * SEGMENTS
-    second = {one.segment_id: 0 for one in cloud.segments.segments_at_tail("s", "t").segments}
+    second = {segment.segment_id: 0 for segment in cloud.segments.segments_at_tail("s", "t").segments}
     cloud.streams.truncate_stream("s", "t", second)
     cloud.drain()
     assert cloud.segments.stream_cut("s", "t", "head").offsets == second

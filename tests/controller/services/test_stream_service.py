@@ -106,7 +106,9 @@ def test_scaling_replaces_segments_and_reports_its_progress(world: StreamWorld):
     accepted = world.streams.scale_stream("s", "t", [0], quarters)
     new = [segment(2, 1), segment(3, 1)]
     assert (accepted.epoch, accepted.status) == (1, ScaleStatus.IN_PROGRESS)
-    assert [(one.segment_id, one.key_range) for one in accepted.segments] == list(zip(new, quarters, strict=True))
+    assert [(segment.segment_id, segment.key_range) for segment in accepted.segments] == list(
+        zip(new, quarters, strict=True)
+    )
     assert world.streams.scale_stream("s", "t", [0], quarters[::-1]) == accepted
     assert world.streams.scale_status("s", "t", 1) is ScaleStatus.IN_PROGRESS
     assert world.streams.scale_status("s", "t", 2) is ScaleStatus.INVALID
@@ -222,7 +224,7 @@ def test_a_stream_of_the_same_name_continues_the_numbers(world: StreamWorld):
         new = [segment(first + 2, 1), segment(first + 3, 1)]
         assert world.tail_ids() == [*new, first + 1]
         followers = world.segments.successors("s", "t", first).segments
-        assert [one.segment_id for one in followers] == new
+        assert [follower.segment_id for follower in followers] == new
         world.seal()
         world.delete()
 
@@ -231,18 +233,18 @@ def test_streams_are_listed_by_page_and_by_tag(world: StreamWorld):
     for index in range(7):
         world.create(f"t{index}", tags=("all", "even") if index % 2 == 0 else ("all",))
     first = world.streams.list_streams("s", 3)
-    assert [one.stream for one in first.items] == ["t0", "t1", "t2"]
+    assert [summary.stream for summary in first.items] == ["t0", "t1", "t2"]
     rest = world.streams.list_streams("s", 10, first.next_after)
-    assert [one.stream for one in rest.items] == ["t3", "t4", "t5", "t6"]
+    assert [summary.stream for summary in rest.items] == ["t3", "t4", "t5", "t6"]
     assert rest.next_after is None
     assert rest.items[0] == StreamSummary("s", "t3", ("all",))
     even = world.streams.list_streams("s", 3, tag="even")
-    assert [(one.stream, one.tags) for one in even.items] == [(f"t{i}", ("all", "even")) for i in (0, 2, 4)]
-    assert [one.stream for one in world.streams.list_streams("s", 3, even.next_after, "even").items] == ["t6"]
+    assert [(summary.stream, summary.tags) for summary in even.items] == [(f"t{i}", ("all", "even")) for i in (0, 2, 4)]
+    assert [summary.stream for summary in world.streams.list_streams("s", 3, even.next_after, "even").items] == ["t6"]
     assert world.streams.list_streams("s", 3, tag="odd").items == ()
     world.seal("t2")
     world.delete("t2")
-    assert [one.stream for one in world.streams.list_streams("s", 10, tag="even").items] == ["t0", "t4", "t6"]
+    assert [summary.stream for summary in world.streams.list_streams("s", 10, tag="even").items] == ["t0", "t4", "t6"]
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001])
@@ -257,7 +259,7 @@ def test_as_many_tags_as_allowed_are_indexed(world: StreamWorld):
     tags = tuple(f"tag-{index:03d}" for index in range(128))
     world.create(tags=tags)
     for tag in tags:
-        assert [one.tags for one in world.streams.list_streams("s", 5, tag=tag).items] == [tags]
+        assert [summary.tags for summary in world.streams.list_streams("s", 5, tag=tag).items] == [tags]
     world.seal()
     world.delete()
     assert world.streams.list_streams("s", 5, tag=tags[127]).items == ()
@@ -286,7 +288,7 @@ def scaled(world: StreamWorld) -> StreamWorld:
 
 
 def _epochs(world: StreamWorld, first: int, last: int) -> list[int]:
-    return [one.epoch for one in world.scaling_events.scaling_events("s", "t", first, last, 10).events]
+    return [event.epoch for event in world.scaling_events.scaling_events("s", "t", first, last, 10).events]
 
 
 def test_every_scale_is_told(scaled: StreamWorld):
@@ -295,10 +297,10 @@ def test_every_scale_is_told(scaled: StreamWorld):
     assert found.next_time_ms is None
     split, merge = found.events
     assert (split.time_ms, split.epoch, split.sealed_segments) == (started + 1_000, 1, (0,))
-    assert [one.segment_id for one in split.new_segments] == [S2, S3]
+    assert [segment.segment_id for segment in split.new_segments] == [S2, S3]
     assert (split.splits, split.merges) == (1, 0)
     assert (merge.time_ms, merge.epoch, merge.sealed_segments) == (started + 2_000, 2, (S3, 1))
-    assert ([one.segment_id for one in merge.new_segments], merge.splits, merge.merges) == ([S4], 0, 1)
+    assert ([segment.segment_id for segment in merge.new_segments], merge.splits, merge.merges) == ([S4], 0, 1)
 
 
 def test_the_times_bound_it(scaled: StreamWorld):
@@ -315,7 +317,7 @@ def test_pages(scaled: StreamWorld):
     pages = 0
     while True:
         page = scaled.scaling_events.scaling_events("s", "t", *times, 1)
-        epochs += [one.epoch for one in page.events]
+        epochs += [event.epoch for event in page.events]
         pages += 1
         if page.next_time_ms is None:
             break
@@ -324,7 +326,7 @@ def test_pages(scaled: StreamWorld):
 
 
 def test_a_scale_on_its_way_is_not_told(scaled: StreamWorld):
-    scaled.streams.scale_stream("s", "t", [S4], [one.key_range for one in _tail(scaled)[1:]])
+    scaled.streams.scale_stream("s", "t", [S4], [segment.key_range for segment in _tail(scaled)[1:]])
     (message,) = scaled.bare_queue.receive()
     for step in scaled.processor.work(message.body):
         assert _epochs(scaled, *ALWAYS) == ([1, 2, 3] if step == "activate the epoch" else [1, 2])
@@ -354,7 +356,7 @@ def test_a_truncation_over_a_roll_counts_every_byte(world: StreamWorld):
     truncation = world.records.get_with_truncation("s", "t")[1]
     assert truncation is not None
     assert truncation.size_bytes == whole >= 110
-    named = {one.name for one in world.segments.segments_at_tail("s", "t").segments}
+    named = {segment.name for segment in world.segments.segments_at_tail("s", "t").segments}
     assert {name for name in world.bare_segment_stores.names() if name.startswith("s/t/")} == named
 
 
@@ -376,13 +378,13 @@ def test_epochs_are_told_newest_first_with_lengths(scaled: StreamWorld):
     started = scaled.streams.get_stream("s", "t").creation_time_ms
     page = scaled.scaling_events.epoch_history("s", "t", 1 << 31, 2)
     merge, split = page.epochs
-    assert [(one.epoch, one.time_ms - started) for one in (merge, split)] == [(2, 2_000), (1, 1_000)]
-    assert [(one.segment_id, one.length) for one in merge.replaced] == [(S3, 0), (1, 0)]
-    assert [(one.segment_id, one.low, one.high) for one in merge.created] == [(S4, 0.25, 1.0)]
-    assert [one.segment_id for one in page.segments] == [S2, S4]
+    assert [(event.epoch, event.time_ms - started) for event in (merge, split)] == [(2, 2_000), (1, 1_000)]
+    assert [(segment.segment_id, segment.length) for segment in merge.replaced] == [(S3, 0), (1, 0)]
+    assert [(segment.segment_id, segment.low, segment.high) for segment in merge.created] == [(S4, 0.25, 1.0)]
+    assert [segment.segment_id for segment in page.segments] == [S2, S4]
     assert page.next_before == 1
     last = scaled.scaling_events.epoch_history("s", "t", 1, 2)
-    assert ([one.epoch for one in last.epochs], last.epochs[0].replaced, last.next_before) == ([0], (), None)
+    assert ([epoch.epoch for epoch in last.epochs], last.epochs[0].replaced, last.next_before) == ([0], (), None)
 
 
 @pytest.mark.parametrize(("before", "limit"), [(0, 1), (-1, 1), (1, 0), (1, 1_001)])

@@ -25,7 +25,7 @@ RATED = StreamConfiguration(
 
 
 def _names(world: StreamWorld, tag: str) -> list[str]:
-    return [one.stream for one in world.streams.list_streams("s", 100, tag=tag).items]
+    return [summary.stream for summary in world.streams.list_streams("s", 100, tag=tag).items]
 
 
 def test_an_update_replaces_the_configuration(world: StreamWorld):
@@ -46,7 +46,7 @@ def test_the_tag_index_follows(world: StreamWorld):
     world.create("u", tags=("a",))
     world.update(tags=("b", "c"))
     assert [_names(world, tag) for tag in ("a", "b", "c")] == [["u"], ["t"], ["t"]]
-    assert [one.tags for one in world.streams.list_streams("s", 10).items] == [("b", "c"), ("a",)]
+    assert [summary.tags for summary in world.streams.list_streams("s", 10).items] == [("b", "c"), ("a",)]
     world.seal()
     world.delete()
     assert [_names(world, tag) for tag in ("a", "b", "c")] == [["u"], [], []]
@@ -170,11 +170,11 @@ def test_streams_by_prefix(world: StreamWorld):
     for name in ("a", "ab", "abc", "abd", "ac", "b"):
         world.create(name, tags=("x",) if name != "abc" else ())
     page = world.streams.list_streams("s", 2, prefix="ab")
-    assert ([one.stream for one in page.items], page.next_after) == (["ab", "abc"], "abc")
+    assert ([summary.stream for summary in page.items], page.next_after) == (["ab", "abc"], "abc")
     rest = world.streams.list_streams("s", 2, page.next_after, prefix="ab")
-    assert ([one.stream for one in rest.items], rest.next_after) == (["abd"], None)
+    assert ([summary.stream for summary in rest.items], rest.next_after) == (["abd"], None)
     tagged = world.streams.list_streams("s", 10, prefix="ab", tag="x")
-    assert [one.stream for one in tagged.items] == ["ab", "abd"]
+    assert [summary.stream for summary in tagged.items] == ["ab", "abd"]
     assert world.streams.list_streams("s", 10, prefix="zz").items == ()
     with pytest.raises(InvalidRequestError):
         world.streams.list_streams("s", 10, prefix="a/b")

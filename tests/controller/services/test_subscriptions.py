@@ -31,7 +31,10 @@ def _position(world: StreamWorld, name: str = "s/g") -> dict[int, int]:
 
 
 def _names(world: StreamWorld) -> list[str]:
-    return [one.name for one in SubscriberService(world.store, world.clock).list_subscribers("s", "t", 10).items]
+    return [
+        subscriber.name
+        for subscriber in SubscriberService(world.store, world.clock).list_subscribers("s", "t", 10).items
+    ]
 
 
 def test_a_group_comes_and_goes_and_each_step_may_be_repeated(world: StreamWorld, subscriptions: Subscriptions):

@@ -26,7 +26,7 @@ def _listed(world: StreamWorld, prefix: str, limit: int = 2) -> list[int]:
     after: int | None = None
     while True:
         page = world.transactions.list_open("s", "t", limit, after, prefix)
-        found += [one.transaction_id for one in page.items]
+        found += [transaction.transaction_id for transaction in page.items]
         if page.next_after is None:
             return found
         after = parse_transaction_id(page.next_after)
@@ -83,7 +83,11 @@ def test_an_abort_by_label_amid_other_calls(stream: StreamWorld, meanwhile: str)
     assert aborted == (3 if meanwhile == "ping" else 2)
     stream.drain_transactions()
     kept = TransactionState.ABORTED if meanwhile == "ping" else TransactionState.COMMITTED
-    assert [_state(stream, one) for one in ids] == [TransactionState.ABORTED, kept, TransactionState.ABORTED]
+    assert [_state(stream, transaction) for transaction in ids] == [
+        TransactionState.ABORTED,
+        kept,
+        TransactionState.ABORTED,
+    ]
 
 
 def test_what_is_no_label_or_stream(stream: StreamWorld):

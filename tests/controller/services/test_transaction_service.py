@@ -41,13 +41,13 @@ def test_a_new_transaction_covers_the_key_space(stream: StreamWorld):
     made = stream.transactions.create_transaction("s", "t", 20_000)
     assert made.state is TransactionState.OPEN
     assert made.lease_end_ms == stream.clock.now_ms() + 20_000
-    assert [one.key_range for one in made.segments] == [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
-    assert [one.name for one in made.segments] == ["s/t/0.#epoch.0", "s/t/1.#epoch.0"]
+    assert [segment.key_range for segment in made.segments] == [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
+    assert [segment.name for segment in made.segments] == ["s/t/0.#epoch.0", "s/t/1.#epoch.0"]
     text = f"{made.transaction_id:032x}"
-    assert [one.transaction_segment for one in made.segments] == [
-        f"{one.name}#transaction.{text}" for one in made.segments
+    assert [segment.transaction_segment for segment in made.segments] == [
+        f"{segment.name}#transaction.{text}" for segment in made.segments
     ]
-    assert {one.transaction_segment for one in made.segments} <= set(stream.bare_segment_stores.names())
+    assert {segment.transaction_segment for segment in made.segments} <= set(stream.bare_segment_stores.names())
     assert stream.transactions.segments_of("s", "t", made.transaction_id) == made
 
 
@@ -60,10 +60,10 @@ def test_the_epoch_is_in_the_id(stream: StreamWorld):
 
 @pytest.mark.parametrize(("lease_ms", "code"), [(9_999, "lease_too_small"), (86_400_001, "lease_too_large")])
 def test_leases_have_bounds(stream: StreamWorld, lease_ms: int, code: str):
-    one = stream.begin()
+    transaction = stream.begin()
     for ask in (
         lambda: stream.transactions.create_transaction("s", "t", lease_ms),
-        lambda: stream.transactions.ping_transaction("s", "t", one, lease_ms),
+        lambda: stream.transactions.ping_transaction("s", "t", transaction, lease_ms),
     ):
         with pytest.raises(InvalidRequestError) as refused:
             ask()
@@ -83,26 +83,30 @@ def test_streams_that_take_no_transaction(world: StreamWorld):
 
 
 def test_a_ping_moves_the_end_of_the_lease_and_never_back(stream: StreamWorld):
-    one = stream.begin(lease_ms=60_000)
+    transaction = stream.begin(lease_ms=60_000)
     start_ms = stream.clock.now_ms()
     stream.clock.advance(5_000)
-    assert stream.transactions.ping_transaction("s", "t", one, 60_000).lease_end_ms == start_ms + 65_000
-    assert stream.transactions.ping_transaction("s", "t", one, 10_000).lease_end_ms == start_ms + 65_000
+    assert stream.transactions.ping_transaction("s", "t", transaction, 60_000).lease_end_ms == start_ms + 65_000
+    assert stream.transactions.ping_transaction("s", "t", transaction, 10_000).lease_end_ms == start_ms + 65_000
 
 
 def test_pings_of_several_processes_do_not_undo_each_other(stream: StreamWorld):
-    one, start_ms, other = stream.begin(lease_ms=60_000), stream.clock.now_ms(), stream.another_transaction_service()
+    transaction, start_ms, other = (
+        stream.begin(lease_ms=60_000),
+        stream.clock.now_ms(),
+        stream.another_transaction_service(),
+    )
     for turn in range(1, 6):
         stream.clock.advance(5_000)
         service = (stream.transactions, other)[turn % 2]
-        assert service.ping_transaction("s", "t", one, 60_000).lease_end_ms == start_ms + 60_000 + turn * 5_000
-    assert stream.transactions.ping_transaction("s", "t", one, 10_000).lease_end_ms == start_ms + 85_000
-    other.abort_transaction("s", "t", one)
-    assert _code(lambda: stream.transactions.ping_transaction("s", "t", one, 10_000)) == "transaction_aborted"
+        assert service.ping_transaction("s", "t", transaction, 60_000).lease_end_ms == start_ms + 60_000 + turn * 5_000
+    assert stream.transactions.ping_transaction("s", "t", transaction, 10_000).lease_end_ms == start_ms + 85_000
+    other.abort_transaction("s", "t", transaction)
+    assert _code(lambda: stream.transactions.ping_transaction("s", "t", transaction, 10_000)) == "transaction_aborted"
 
 
 def test_a_ping_after_one_with_unknown_outcome_is_right(stream: StreamWorld):
-    one, honest = stream.begin(lease_ms=60_000), stream.store.write
+    transaction, honest = stream.begin(lease_ms=60_000), stream.store.write
 
     def lost(*writes: Any) -> None:
         honest(*writes)
@@ -111,18 +115,21 @@ def test_a_ping_after_one_with_unknown_outcome_is_right(stream: StreamWorld):
     stream.store.write = lost
     stream.clock.advance(5_000)
     with pytest.raises(UnavailableError):
-        stream.transactions.ping_transaction("s", "t", one, 60_000)
+        stream.transactions.ping_transaction("s", "t", transaction, 60_000)
     stream.store.write = honest
-    assert stream.transactions.ping_transaction("s", "t", one, 10_000).lease_end_ms == stream.clock.now_ms() + 60_000
+    assert (
+        stream.transactions.ping_transaction("s", "t", transaction, 10_000).lease_end_ms
+        == stream.clock.now_ms() + 60_000
+    )
 
 
 def test_no_lease_reaches_beyond_the_longest_execution(stream: StreamWorld):
-    one = stream.begin(lease_ms=600_000)
+    transaction = stream.begin(lease_ms=600_000)
     stream.clock.advance(EXECUTION_MS_MAX - 600_000)
-    stream.transactions.ping_transaction("s", "t", one, 600_000)
+    stream.transactions.ping_transaction("s", "t", transaction, 600_000)
     stream.clock.advance(1)
     with pytest.raises(IllegalStateError) as refused:
-        stream.transactions.ping_transaction("s", "t", one, 600_000)
+        stream.transactions.ping_transaction("s", "t", transaction, 600_000)
     assert refused.value.specific_code == "max_execution_time_exceeded"
 
 
@@ -166,8 +173,8 @@ def test_what_is_unknown_is_not_found(stream: StreamWorld, name: str):
 
 def test_a_transaction_that_is_completed_amid_the_read_is_found(stream: StreamWorld):
     """The batch sees neither the open record any more nor the done record yet."""
-    one = stream.begin()
-    stream.transactions.commit_transaction("s", "t", one)
+    transaction = stream.begin()
+    stream.transactions.commit_transaction("s", "t", transaction)
     real = stream.store.get_many
 
     def torn(keys: Any) -> Any:
@@ -176,17 +183,17 @@ def test_a_transaction_that_is_completed_amid_the_read_is_found(stream: StreamWo
         return [None for _ in keys]
 
     stream.store.get_many = torn
-    assert stream.transactions.get_transaction("s", "t", one).state is TransactionState.COMMITTED
+    assert stream.transactions.get_transaction("s", "t", transaction).state is TransactionState.COMMITTED
 
 
 def test_open_ones_are_listed_in_pages(stream: StreamWorld):
     ids = sorted(stream.begin() for _ in range(5))
     stream.transactions.commit_transaction("s", "t", ids[1])
     first = stream.transactions.list_open("s", "t", 2)
-    assert [one.transaction_id for one in first.items] == ids[:2]
+    assert [transaction.transaction_id for transaction in first.items] == ids[:2]
     assert first.items[1].state is TransactionState.COMMITTING
     rest = stream.transactions.list_open("s", "t", 3, int(first.next_after or "", 16))
-    assert [one.transaction_id for one in rest.items] == ids[2:]
+    assert [transaction.transaction_id for transaction in rest.items] == ids[2:]
     assert rest.next_after is None
     assert stream.transactions.list_open("s", "t", 3, ids[-1]).items == ()
     with pytest.raises(NotFoundError):
@@ -200,7 +207,10 @@ def test_completed_ones_are_listed_the_newest_first(stream: StreamWorld):
     stream.clock.advance(5)
     stream.transactions.abort_transaction("s", "t", dropped)
     stream.drain_transactions()
-    assert [(one.transaction_id, str(one.state)) for one in stream.transactions.list_completed("s", "t")] == [
+    assert [
+        (transaction.transaction_id, str(transaction.state))
+        for transaction in stream.transactions.list_completed("s", "t")
+    ] == [
         (dropped, "ABORTED"),
         (kept, "COMMITTED"),
     ]
@@ -220,7 +230,7 @@ def found_after_a_seal(stream: StreamWorld, ask: Callable[[int], object]) -> int
 
     def find(_called: str) -> None:
         stream.calls.calm()
-        found.extend(one.transaction_id for one in stream.transactions.list_open("s", "t", 10).items)
+        found.extend(transaction.transaction_id for transaction in stream.transactions.list_open("s", "t", 10).items)
         ask(found[0])
 
     def seal_and_go_on() -> None:
@@ -294,7 +304,9 @@ COSTS: dict[str, tuple[Callable[[Busy], object], dict[str, int]]] = {
         {"query": 2, "transaction": 1, "send": 1},
     ),
     "commit while another one waits": (
-        lambda w: [w.world.transactions.commit_transaction("s", "t", one) for one in (w.open, w.more[0])],
+        lambda w: [
+            w.world.transactions.commit_transaction("s", "t", transaction) for transaction in (w.open, w.more[0])
+        ],
         {"query": 4, "transaction": 2, "send": 1},
     ),
     "commit of a process that does not know it": (

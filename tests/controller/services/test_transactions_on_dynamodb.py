@@ -93,9 +93,9 @@ def test_a_roll_of_a_thousand_segments_fits(cloud: World):
     cloud.create(1_000)
     made = cloud.transactions.create_transaction("s", "t", 60_000)
     identifier = made.transaction_id
-    for one in made.segments[::100]:
-        cloud.segment_stores.append(one.transaction_segment, b"event", 0)
-    active = [one.segment_id for one in cloud.records.get("s", "t").stream.epoch.segments]
+    for segment in made.segments[::100]:
+        cloud.segment_stores.append(segment.transaction_segment, b"event", 0)
+    active = [segment.segment_id for segment in cloud.records.get("s", "t").stream.epoch.segments]
     cloud.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(999)))
     cloud.work()
     cloud.streams.scale_stream("s", "t", active, equal_ranges(999))
@@ -123,7 +123,9 @@ def test_a_commit_set_of_three_streams_on_dynamodb(cloud: World):
     assert not cloud.commit_sets.commit_all("s", "t", members, writer="w", epoch=7).new
     for name, ids in members.items():
         completed = cloud.transactions.list_completed("s", name)
-        assert {one.transaction_id for one in completed if one.state is TransactionState.COMMITTED} == set(ids)
+        assert {
+            transaction.transaction_id for transaction in completed if transaction.state is TransactionState.COMMITTED
+        } == set(ids)
     for _ in range(8):
         cloud.clock.advance(COMPLETED_TRANSACTIONS_KEPT_MS)
         for bucket in range(8):
@@ -151,6 +153,6 @@ def test_a_commit_set_that_is_refused_releases_its_members(cloud: World):
         cloud.commit_sets.commit_all("s", "t", {"t": ids}, writer="w", epoch=7)
     cloud.store.write = prepare
     opened = cloud.transactions.list_open("s", "t", 250).items
-    assert sum(one.state is TransactionState.OPEN for one in opened) == 101
+    assert sum(transaction.state is TransactionState.OPEN for transaction in opened) == 101
     assert cloud.commit_sets.committed_epoch("s", "t", "w").epoch is None
     assert cloud.commit_sets.commit_all("s", "t", {"t": ids[:3]}, writer="w", epoch=7).new

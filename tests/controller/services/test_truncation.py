@@ -43,7 +43,7 @@ def scaled(world: StreamWorld) -> StreamWorld:
 
 
 def _starts(found: Any) -> dict[int, int]:
-    return {one.segment_id: one.start_offset for one in found.segments}
+    return {segment.segment_id: segment.start_offset for segment in found.segments}
 
 
 def _left(world: StreamWorld) -> dict[str, int]:
@@ -192,7 +192,7 @@ def test_the_head_is_never_behind_what_is_deleted(scaled: StreamWorld):
     def look(_kind: str) -> None:
         hook, scaled.calls.before = scaled.calls.before, lambda kind: None
         found = scaled.segments.segments_at_head("s", "t")
-        assert {one.name for one in found.segments} <= set(scaled.bare_segment_stores.names())
+        assert {segment.name for segment in found.segments} <= set(scaled.bare_segment_stores.names())
         heads.append(_starts(found))
         scaled.calls.before = hook
 
@@ -200,7 +200,7 @@ def test_the_head_is_never_behind_what_is_deleted(scaled: StreamWorld):
     scaled.drain()
     assert heads[0] == {0: 0, 1: 0}
     assert heads[-1] == {S2: 5, S3: 30, 1: 4}
-    assert [one for index, one in enumerate(heads) if index == 0 or one != heads[index - 1]] == [heads[0], heads[-1]]
+    assert [head for index, head in enumerate(heads) if index == 0 or head != heads[index - 1]] == [heads[0], heads[-1]]
 
 
 def test_a_long_truncation_notes_how_far_it_is(world: StreamWorld, monkeypatch: pytest.MonkeyPatch):
@@ -253,15 +253,17 @@ def test_neighbours(truncated: StreamWorld):
         with pytest.raises(TruncatedError):
             ask("s", "t", 0)
     followers = truncated.segments.successors("s", "t", 0, as_recorded=True).segments
-    assert [one.segment_id for one in followers] == [S2, S3]
+    assert [follower.segment_id for follower in followers] == [S2, S3]
     assert truncated.segments.predecessors("s", "t", S2) == ()
-    assert [one.segment_id for one in truncated.segments.predecessors("s", "t", S4)] == [S3, 1]
-    assert [one.segment_id for one in truncated.segments.successors("s", "t", 1).segments] == [S4]
+    assert [segment.segment_id for segment in truncated.segments.predecessors("s", "t", S4)] == [S3, 1]
+    assert [segment.segment_id for segment in truncated.segments.successors("s", "t", 1).segments] == [S4]
 
 
 def test_between(truncated: StreamWorld):
     ranges = truncated.segments.between("s", "t", None, None).ranges
-    assert {one.segment_id: (one.start_offset, one.end_offset) for one in ranges} == {
+    assert {
+        segment_range.segment_id: (segment_range.start_offset, segment_range.end_offset) for segment_range in ranges
+    } == {
         1: (4, 10),
         S2: (5, 20),
         S3: (0, 30),

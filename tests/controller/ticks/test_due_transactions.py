@@ -35,7 +35,7 @@ class BrokenRecords:
         self._inner, self._broken = inner, broken
 
     def write(self, *writes: Write) -> None:
-        if any(one.key.sort == f"open/{self._broken}" for one in writes):
+        if any(write.key.sort == f"open/{self._broken}" for write in writes):
             raise ThrottledError("this record takes no more writes")
         self._inner.write(*writes)
 
@@ -87,10 +87,13 @@ def _creator_dies_on_a_cached_stream(world: StreamWorld) -> int:
 def test_a_creator_that_dies_on_a_cached_stream_leaves_nothing(world: StreamWorld):
     late = _creator_dies_on_a_cached_stream(world)
     own = world.begin(lease_ms=LEASE_MS)
-    assert {one.transaction_id for one in world.transactions.list_open("s", "t", 10).items} == {late, own}
+    assert {transaction.transaction_id for transaction in world.transactions.list_open("s", "t", 10).items} == {
+        late,
+        own,
+    }
     world.clock.advance(CHECK_EVERY_MS)
     _tick(world)
-    assert [one.transaction_id for one in world.transactions.list_open("s", "t", 10).items] == [own]
+    assert [transaction.transaction_id for transaction in world.transactions.list_open("s", "t", 10).items] == [own]
     assert all(f"{late:032x}" not in sort for sort in _due(world))
     world.drain_transactions()
     assert _state(world, own) is TransactionState.ABORTED
@@ -113,7 +116,7 @@ def test_an_entry_that_does_not_decode_is_stepped_over(world: StreamWorld, body:
     noted: list[str] = []
     _tick(world, noted=noted)
     world.drain_transactions()
-    assert {_state(world, one) for one in healthy} == {TransactionState.ABORTED}
+    assert {_state(world, transaction) for transaction in healthy} == {TransactionState.ABORTED}
     for _ in range(5):
         world.clock.advance(TICK_MS)
         _tick(world, noted=noted)
@@ -190,7 +193,7 @@ def test_a_batch_whose_reads_fail_does_not_block_later_entries(world: StreamWorl
     world.clock.advance(TICK_MS)
     _tick(world)
     world.drain_transactions()
-    assert {_state(world, one) for one in many} == {TransactionState.ABORTED}
+    assert {_state(world, transaction) for transaction in many} == {TransactionState.ABORTED}
 
 
 def _replace(world: StreamWorld, key: Key, body: dict[str, Any]) -> None:

@@ -31,28 +31,28 @@ def _due(world: StreamWorld) -> list[str]:
 
 def test_a_transaction_lives_for_its_lease_and_the_grace(world: StreamWorld):
     world.create()
-    one = world.begin(lease_ms=10_000)
+    transaction = world.begin(lease_ms=10_000)
     world.clock.advance(10_000 + LEASE_GRACE_MS)
     _tick(world)
     world.drain_transactions()
-    assert _state(world, one) is TransactionState.OPEN
+    assert _state(world, transaction) is TransactionState.OPEN
     world.clock.advance(1)
     _tick(world)
     world.drain_transactions()
-    assert _state(world, one) is TransactionState.ABORTED
+    assert _state(world, transaction) is TransactionState.ABORTED
 
 
 def test_a_ping_keeps_it_alive_without_touching_the_due_list(world: StreamWorld):
     world.create()
-    one = world.begin(lease_ms=10_000)
+    transaction = world.begin(lease_ms=10_000)
     before = _due(world)
     for _ in range(20):
         world.clock.advance(10_000)
-        world.transactions.ping_transaction("s", "t", one, 10_000)
+        world.transactions.ping_transaction("s", "t", transaction, 10_000)
         assert len(_due(world)) == len(before)
         _tick(world)
         world.drain_transactions()
-    assert _state(world, one) is TransactionState.OPEN
+    assert _state(world, transaction) is TransactionState.OPEN
     assert _due(world) != before
 
 
@@ -80,31 +80,31 @@ def test_one_message_for_all_lost_commits_of_a_stream(world: StreamWorld):
     lost = [world.begin() for _ in range(5)]
     elsewhere = world.begin("u")
     world.commit_queue.is_down = True
-    for one in lost:
-        world.transactions.commit_transaction("s", "t", one)
+    for transaction in lost:
+        world.transactions.commit_transaction("s", "t", transaction)
     world.transactions.commit_transaction("s", "u", elsewhere)
     world.commit_queue.is_down = False
     world.clock.advance(CHECK_EVERY_MS)
     _tick(world)
     assert world.drain_transactions() == 2
-    assert {_state(world, one) for one in lost} == {TransactionState.COMMITTED}
+    assert {_state(world, transaction) for transaction in lost} == {TransactionState.COMMITTED}
 
 
 def test_completed_ones_are_forgotten_after_a_day(world: StreamWorld):
     world.create()
-    one, other = world.begin(), world.begin()
-    world.commit(one)
-    world.transactions.abort_transaction("s", "t", other)
+    first, second = world.begin(), world.begin()
+    world.commit(first)
+    world.transactions.abort_transaction("s", "t", second)
     world.drain_transactions()
     world.clock.advance(CHECK_EVERY_MS)
     _tick(world)
     assert len(_due(world)) == 2
     world.clock.advance(COMPLETED_TRANSACTIONS_KEPT_MS - CHECK_EVERY_MS - 1)
     _tick(world)
-    assert _state(world, one) is TransactionState.COMMITTED
+    assert _state(world, first) is TransactionState.COMMITTED
     world.clock.advance(1)
     _tick(world)
-    for forgotten in (one, other):
+    for forgotten in (first, second):
         with pytest.raises(NotFoundError):
             _state(world, forgotten)
     assert world.transactions.list_completed("s", "t") == ()
@@ -136,7 +136,7 @@ def test_a_tick_ends_in_time_and_goes_on(world: StreamWorld, monkeypatch: pytest
     world.calls.calm()
     world.drain_transactions()
     assert ticks == 3
-    assert {_state(world, one) for one in many} == {TransactionState.ABORTED}
+    assert {_state(world, transaction) for transaction in many} == {TransactionState.ABORTED}
 
 
 def test_an_idle_bucket_costs_one_query(world: StreamWorld):
@@ -149,21 +149,23 @@ def test_an_idle_bucket_costs_one_query(world: StreamWorld):
 
 def test_a_ping_amid_the_tick_wins_by_its_version(world: StreamWorld):
     world.create()
-    one = world.begin(lease_ms=10_000)
+    transaction = world.begin(lease_ms=10_000)
     world.clock.advance(10_000 + LEASE_GRACE_MS + 1)
 
-    with world.calls.overtaken("transaction", lambda: world.transactions.ping_transaction("s", "t", one, 10_000)):
+    with world.calls.overtaken(
+        "transaction", lambda: world.transactions.ping_transaction("s", "t", transaction, 10_000)
+    ):
         _tick(world)
-    assert _state(world, one) is TransactionState.OPEN
+    assert _state(world, transaction) is TransactionState.OPEN
     _tick(world)
     assert world.drain_transactions() == 0
-    assert _state(world, one) is TransactionState.OPEN
+    assert _state(world, transaction) is TransactionState.OPEN
 
 
 def test_completed_ones_stay_as_long_as_the_deployment_says(world: StreamWorld):
     world.create()
-    one = world.begin()
-    world.commit(one)
+    transaction = world.begin()
+    world.commit(transaction)
     kept_ms = 10 * COMPLETED_TRANSACTIONS_KEPT_MS
     ticks = module.transaction_ticks(world.tools(), world.transaction_queues, kept_ms=kept_ms)
     world.clock.advance(CHECK_EVERY_MS)
@@ -175,6 +177,6 @@ def test_completed_ones_stay_as_long_as_the_deployment_says(world: StreamWorld):
             ticks.run(bucket)
         if state is None:
             with pytest.raises(NotFoundError):
-                _state(world, one)
+                _state(world, transaction)
         else:
-            assert _state(world, one) is state
+            assert _state(world, transaction) is state

@@ -48,8 +48,8 @@ def _create_late_and_die(world: StreamWorld, work: Work, meanwhile: Work) -> lis
 
 
 def _only_open(world: StreamWorld) -> int:
-    (one,) = world.transactions.list_open("s", "t", 10).items
-    return one.transaction_id
+    (transaction,) = world.transactions.list_open("s", "t", 10).items
+    return transaction.transaction_id
 
 
 def _abort(world: StreamWorld) -> None:
@@ -72,9 +72,9 @@ def _begin(world: StreamWorld) -> Work:
 
 
 def _create_on_demand(world: StreamWorld) -> Work:
-    one = world.transactions.create_transaction("s", "t", LEASE_MS, on_demand=True)
-    wanted = [one.segments[0].segment_id]
-    return partial(world.transactions.create_segments, "s", "t", one.transaction_id, wanted)
+    transaction = world.transactions.create_transaction("s", "t", LEASE_MS, on_demand=True)
+    wanted = [transaction.segments[0].segment_id]
+    return partial(world.transactions.create_segments, "s", "t", transaction.transaction_id, wanted)
 
 
 CASES = pytest.mark.parametrize(
@@ -110,20 +110,20 @@ def test_late_segments_go_with_their_stream(
 
 def _share(world: StreamWorld) -> tuple[int, Work]:
     """A transaction with an event, whose segment another client is about to request too."""
-    one = world.transactions.create_transaction("s", "t", LEASE_MS, on_demand=True)
-    wanted = [one.segments[0].segment_id]
+    transaction = world.transactions.create_transaction("s", "t", LEASE_MS, on_demand=True)
+    wanted = [transaction.segments[0].segment_id]
 
     def create_and_write() -> None:
-        world.another_transaction_service().create_segments("s", "t", one.transaction_id, wanted)
-        world.write_in(one.transaction_id, 0.1, b"event")
-        _mark(world, one.transaction_id)
+        world.another_transaction_service().create_segments("s", "t", transaction.transaction_id, wanted)
+        world.write_in(transaction.transaction_id, 0.1, b"event")
+        _mark(world, transaction.transaction_id)
 
     # The first request has noted the segment, and failed.
     world.calls.refuse(CREATE, UnavailableError("the store does not answer"))
     with pytest.raises(UnavailableError):
-        world.transactions.create_segments("s", "t", one.transaction_id, wanted)
+        world.transactions.create_segments("s", "t", transaction.transaction_id, wanted)
     world.calls.calm()
-    return one.transaction_id, create_and_write
+    return transaction.transaction_id, create_and_write
 
 
 def _mark(world: StreamWorld, transaction: int) -> None:
@@ -188,9 +188,9 @@ def test_segments_of_one_begun_after_the_seal_go(world: StreamWorld):
 def test_a_commit_that_is_forgotten_asks_no_store(world: StreamWorld):
     world.create()
     world.commit(world.begin())
-    one = world.transactions.create_transaction("s", "t", LEASE_MS, on_demand=True)
-    world.transactions.create_segments("s", "t", one.transaction_id, [one.segments[0].segment_id])
-    world.commit(one.transaction_id)
+    transaction = world.transactions.create_transaction("s", "t", LEASE_MS, on_demand=True)
+    world.transactions.create_segments("s", "t", transaction.transaction_id, [transaction.segments[0].segment_id])
+    world.commit(transaction.transaction_id)
     _tick(world, CHECK_EVERY_MS)
     world.calls.counts.clear()
     _tick(world, COMPLETED_TRANSACTIONS_KEPT_MS)
@@ -204,7 +204,7 @@ def test_a_store_that_is_away_delays_only_the_removal(world: StreamWorld):
     _tick(world, CHECK_EVERY_MS)
     world.clock.advance(COMPLETED_TRANSACTIONS_KEPT_MS - CHECK_EVERY_MS - LEASE_MS)
     other = world.begin(lease_ms=LEASE_MS)
-    names = sorted([*names, *(one for one in _names(world) if f"{other:032x}" in one)])
+    names = sorted([*names, *(name for name in _names(world) if f"{other:032x}" in name)])
     world.clock.advance(CHECK_EVERY_MS)
     world.calls.refuse(DELETE, UnavailableError("the store does not answer"))
     _tick(world, 0)
@@ -238,4 +238,6 @@ def test_a_store_without_an_answer_delays_no_commit(world: StreamWorld):
     world.calls.refuse(DELETE, OutOfTimeError("the time of the batch is over"))
     _tick(world, COMPLETED_TRANSACTIONS_KEPT_MS)
     world.calls.calm()
-    assert [one.state for one in world.transactions.list_completed("s", "t")] == [TransactionState.ABORTED]
+    assert [transaction.state for transaction in world.transactions.list_completed("s", "t")] == [
+        TransactionState.ABORTED
+    ]

@@ -26,7 +26,7 @@ def _names(world: StreamWorld) -> list[str]:
 
 def _noted(world: StreamWorld) -> list[list[int]]:
     records = world.bare_store.query(creations_partition(BUCKET), limit=100).records
-    return [[one & 0xFFFFFFFF for one in decode_creation(record.body).segments] for record in records]
+    return [[identifier & 0xFFFFFFFF for identifier in decode_creation(record.body).segments] for record in records]
 
 
 def _tick(world: StreamWorld, after_ms: int = CREATION_LOOKED_AT_AFTER_MS) -> None:

@@ -63,7 +63,7 @@ def pool_of(blocks: int, preparing: Preparing) -> BlockPool:
 def fill(pool: BlockPool, blocks: int) -> list[Reservation]:
     found = [pool.reserve(CHARGED) for _ in range(blocks)]
     assert None not in found
-    return [one for one in found if one is not None]
+    return [reservation for reservation in found if reservation is not None]
 
 
 def is_in(reservation: Reservation, arena: memoryview) -> bool:
@@ -76,8 +76,8 @@ def test_blocks_are_taken_from_the_prepared_arena(preparing: Preparing) -> None:
     held = fill(pool, 4)
     preparing.finish()
     held += fill(pool, 5)
-    assert [is_in(one, preparing.ready[0]) for one in held] == [True] * 4 + [False] * 5
-    assert [is_in(one, preparing.ready[1]) for one in held] == [False] * 4 + [True] * 4 + [False]
+    assert [is_in(reservation, preparing.ready[0]) for reservation in held] == [True] * 4 + [False] * 5
+    assert [is_in(reservation, preparing.ready[1]) for reservation in held] == [False] * 4 + [True] * 4 + [False]
     assert len(preparing.asked) == 3, "the next one is prepared when the last one is begun"
 
 
@@ -88,7 +88,7 @@ def test_arena_that_is_not_ready_is_not_waited_for(preparing: Preparing) -> None
     preparing.finish()
     (late,) = fill(pool, 1)
     assert is_in(late, preparing.ready[0])
-    assert not any(is_in(one, preparing.ready[0]) for one in held)
+    assert not any(is_in(reservation, preparing.ready[0]) for reservation in held)
 
 
 @pytest.mark.parametrize("is_late", [False, True])

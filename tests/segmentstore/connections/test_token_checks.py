@@ -67,8 +67,8 @@ def test_number_of_verified_tokens_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(token_checks, "TOKENS_VERIFIED_MAX", 3)
     checks, clock = checks_with()
     tokens = [token(clock, str(number)) for number in range(5)]
-    for one in tokens[:3]:
-        checks.claims(one)
+    for text in tokens[:3]:
+        checks.claims(text)
     checks.claims(tokens[0])
     checks.claims(tokens[3])
     assert list(checks._verified) == [tokens[2], tokens[0], tokens[3]], "the longest unused one was dropped"
@@ -77,9 +77,9 @@ def test_number_of_verified_tokens_is_bounded(monkeypatch: pytest.MonkeyPatch) -
             checks.claims(f"a.b.{number}")
     assert checks.verified_count == 3, "refused tokens take no memory"
     clock.advance((LIFE_S + CLOCK_SKEW_S) * 1_000)
-    for one in tokens:
+    for text in tokens:
         with pytest.raises(UnauthorizedError):
-            checks.claims(one)
+            checks.claims(text)
     assert checks.verified_count == 0
 
 

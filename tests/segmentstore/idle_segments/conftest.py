@@ -32,7 +32,7 @@ def calls(world: World):
         return honest_get(keys)
 
     def write(*writes):
-        if any(one.key.sort == SEGMENT_SORT for one in writes):  # snapshots are written when they are due
+        if any(write.key.sort == SEGMENT_SORT for write in writes):  # snapshots are written when they are due
             counted["writes"] += 1
         return honest_write(*writes)
 

@@ -301,4 +301,4 @@ async def test_a_look_up_that_follows_others_is_answered(world: World, monkeypat
         await running.until(lambda: len(asked) == READS_AT_ONCE_MAX)
         all_answer.set()
         found = await asyncio.wait_for(asyncio.gather(*looking), WAIT_S)
-        assert all(each is not None for one in found for each in one)
+        assert all(each is not None for answers in found for each in answers)

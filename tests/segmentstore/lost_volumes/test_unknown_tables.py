@@ -69,7 +69,7 @@ async def test_its_index_is_found_again(world: World, caplog):
         table = TableClient(await running.connect(), TABLE)
         assert len(await table.pages(100)) == 60
         found = [resident.table for _, resident in running.store.owned[0].tables._memory.of_container(0)]
-        assert [bool(one.runs) for one in found] == [True]
+        assert [bool(table.runs) for table in found] == [True]
 
 
 async def test_it_takes_no_events(world: World):
@@ -99,13 +99,13 @@ async def test_merged_runs_of_a_table_keep_its_mark(world: World):
         await running.until(merged)
         runs = await directory.page(TABLE)
         assert len(runs) < 8
-        assert {one.table for one in runs} == {TableMark(KEY_LENGTH, runs[0].table.created_ms)}
+        assert {run.table for run in runs} == {TableMark(KEY_LENGTH, runs[0].table.created_ms)}
 
 
 @pytest.mark.parametrize("stored", [[1], [1, 2, 3], [1, "2"], [True, 2], 7, None])
 def test_a_mark_that_is_none_is_refused(stored):
-    one = ChunkRun(5, 10, "object", 0, table=TableMark(3, 1_000))
-    body = chunk_body(one)
-    assert chunk_run(chunk_sort(5), body) == one
+    run = ChunkRun(5, 10, "object", 0, table=TableMark(3, 1_000))
+    body = chunk_body(run)
+    assert chunk_run(chunk_sort(5), body) == run
     with pytest.raises(CorruptError, match="mark of a table"):
         chunk_run(chunk_sort(5), {**body, "table": stored})

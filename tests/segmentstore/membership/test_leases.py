@@ -56,15 +56,15 @@ async def test_an_address_outside_costs_no_more_beats(world: World):
 
 async def test_a_port_that_becomes_free_is_taken(world: World):
     """During a deployment more stores may run than there are ports, until the lease of a crashed one has ended."""
-    one = ExternalOffer(OFFER.name, range(12345, 12346))
-    async with member(world, "a", range(CONTAINERS), offer=one), member(world, "b", offer=one) as b:
+    offer = ExternalOffer(OFFER.name, range(12345, 12346))
+    async with member(world, "a", range(CONTAINERS), offer=offer), member(world, "b", offer=offer) as b:
         assert lease(world, "b").lease.external is None
         await b.beat()
         assert lease(world, "b").lease.external is None
         found = lease(world, "a")
         world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
         await b.beat()
-        assert lease(world, "b").lease.external == one.address(12345)
+        assert lease(world, "b").lease.external == offer.address(12345)
 
 
 async def test_a_store_that_returns_takes_another_port(world: World):
@@ -79,8 +79,8 @@ async def test_a_store_that_returns_takes_another_port(world: World):
 
 async def test_a_port_whose_answer_was_lost_stays(world: World):
     """The conflict of the next renewal is this store's own write, which has the port."""
-    one = ExternalOffer(OFFER.name, range(12345, 12346))
-    async with member(world, "a", range(CONTAINERS), offer=one), member(world, "b", offer=one) as b:
+    offer = ExternalOffer(OFFER.name, range(12345, 12346))
+    async with member(world, "a", range(CONTAINERS), offer=offer), member(world, "b", offer=offer) as b:
         found = lease(world, "a")
         world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
         honest = world.metadata.write
@@ -94,7 +94,7 @@ async def test_a_port_whose_answer_was_lost_stays(world: World):
             await b.beat()
         world.metadata.write = honest
         await b.beat()
-        assert lease(world, "b").lease.external == one.address(12345)
+        assert lease(world, "b").lease.external == offer.address(12345)
 
 
 async def test_a_lease_without_its_port_takes_one_again(world: World):

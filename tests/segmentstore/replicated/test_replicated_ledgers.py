@@ -266,8 +266,8 @@ async def test_compressed_entries_come_back_as_they_were_in_order():
         await append(ledger, b"last")
         held = world.nodes["b"]
         await until(lambda: held.sessions.log(LOG).durable_end == len(entries) + 1)
-        stored = [one.payload for one in held.journal.reader.ledger(LOG, 0, 0, len(entries))]
-        assert [len(one) < len(entry) for one, entry in zip(stored[:6], entries, strict=False)] == [
+        stored = [ledger_entry.payload for ledger_entry in held.journal.reader.ledger(LOG, 0, 0, len(entries))]
+        assert [len(payload) < len(entry) for payload, entry in zip(stored[:6], entries, strict=False)] == [
             True, False, True, False, True, False,
         ]  # fmt: skip
         await world.destroy(world.nodes["a"])

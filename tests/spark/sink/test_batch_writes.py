@@ -112,7 +112,7 @@ def test_a_repeated_batch_is_not_even_computed(job: BatchJob, world: SinkWorld) 
     assert job.computed.value == 200, "one action computes the rows once"
     forget_last_commit(job.checkpoint)
     job.run()
-    assert [(one.events, one.repeated) for one in job.written] == [(200, False), (0, True)]
+    assert [(report.events, report.repeated) for report in job.written] == [(200, False), (0, True)]
     assert job.computed.value == 200
     assert world.numbers() == each_once(0, 200)
     assert world.open_labels() == []
@@ -125,7 +125,7 @@ def test_two_writes_of_a_batch_need_two_writers(job: BatchJob, world: SinkWorld)
         job.run()
     job.writer_ids = (None, "audit")
     job.run()
-    assert [one.repeated for one in job.written] == [False, True, False]
+    assert [report.repeated for report in job.written] == [False, True, False]
     assert world.numbers() == each_once(0, 20) + each_once(0, 20)
 
 

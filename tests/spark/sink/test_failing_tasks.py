@@ -40,7 +40,7 @@ def test_a_task_fails_after_several_arrow_batches(
     task = TaskPlan(tmp_path, is_sorted=is_sorted, fails=True, straggles=False)
     with pytest.raises(RuntimeError, match="the first attempt fails after its last row"):
         deque(map(written.append, task(in_batches(range(ROWS)))), maxlen=0)
-    assert [one.num_rows for one in written] == [ROWS_AT_ONCE] * 3 + [1]
+    assert [batch.num_rows for batch in written] == [ROWS_AT_ONCE] * 3 + [1]
     events = pa.Table.from_batches(written).column("event").to_pylist()
     assert (events == sorted(events)) == is_sorted
     assert (tmp_path / f"{FAILED}-3-1-7").exists()

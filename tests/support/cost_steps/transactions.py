@@ -41,8 +41,8 @@ def commit_set(world: CostWorld) -> object:
 
 
 def commit_several(world: CostWorld) -> None:
-    for one in world.several:
-        world.transactions.commit_transaction("s", "t", one)
+    for transaction in world.several:
+        world.transactions.commit_transaction("s", "t", transaction)
 
 
 def expire(world: CostWorld) -> object:

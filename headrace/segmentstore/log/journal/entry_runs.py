@@ -155,16 +155,16 @@ class EntryRun:
     def check(self, container: int) -> None:
         """Raises CorruptError if two records of one entry have different lengths."""
         pieces = sorted(self.pieces, key=lambda piece: piece.first_entry)
-        for index, one in enumerate(pieces):
+        for index, piece in enumerate(pieces):
             for other in pieces[index + 1 :]:
-                if other.first_entry >= one.next_entry:
+                if other.first_entry >= piece.next_entry:
                     break
-                skipped = other.first_entry - one.first_entry
-                both = min(len(one.lengths) - skipped, len(other.lengths))
-                if one.lengths[skipped : skipped + both] != other.lengths[:both]:
+                skipped = other.first_entry - piece.first_entry
+                both = min(len(piece.lengths) - skipped, len(other.lengths))
+                if piece.lengths[skipped : skipped + both] != other.lengths[:both]:
                     raise CorruptError(
-                        f"the entries of container {container} from {other.first_entry} on are in {one.log_file.name} "
-                        f"and in {other.log_file.name}, and differ"
+                        f"the entries of container {container} from {other.first_entry} on are in "
+                        f"{piece.log_file.name} and in {other.log_file.name}, and differ"
                     )
 
 

@@ -44,7 +44,7 @@ def test_a_late_tick_leaves_a_recreated_stream_unchanged():
         marks.tick()
         assert marks.bounds()[-1] == (3, 3), f"woken up at call {position}"
         first_number = marks.world.records.get("s", "t").stream.first_segment_number
-        assert all(one.segment.number >= first_number for found in marks.written() for one in found.cut)
+        assert all(position.segment.number >= first_number for found in marks.written() for position in found.cut)
     assert slept >= 6
 
 

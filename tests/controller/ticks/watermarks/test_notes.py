@@ -73,4 +73,4 @@ def test_transactions_of_a_writer_with_times_become_watermarks(marks: WatermarkW
     assert marks.bounds() == [(5, 5), (6, 6)]
     first, second = marks.written()
     assert is_at_or_behind(second.cut, first.cut)
-    assert covers_key_space_once([one.segment.key_range for one in second.cut])
+    assert covers_key_space_once([position.segment.key_range for position in second.cut])

@@ -43,10 +43,10 @@ def _machine() -> type[RuleBasedStateMachine]:
         @rule(data=st.data())
         def scale(self, data: st.DataObject) -> None:
             segments = self.marks.world.records.get("s", "t").stream.epoch.segments
-            one = data.draw(st.sampled_from(segments))
-            low, high = one.key_range.low, one.key_range.high
+            segment = data.draw(st.sampled_from(segments))
+            low, high = segment.key_range.low, segment.key_range.high
             if high - low > 0.05:
-                self.marks.world.scale([one.segment_id], [low, (low + high) / 2, high])
+                self.marks.world.scale([segment.segment_id], [low, (low + high) / 2, high])
 
         @rule(wait_ms=st.sampled_from([1, 10_000, SILENT_MS]))
         def tick(self, wait_ms: int) -> None:
@@ -59,9 +59,9 @@ def _machine() -> type[RuleBasedStateMachine]:
         @invariant()
         def watermarks_are_right(self) -> None:
             found = self.marks.written()
-            for one in found:
-                assert covers_key_space_once([position.segment.key_range for position in one.cut])
-                assert one.lower_time <= one.upper_time
+            for watermark in found:
+                assert covers_key_space_once([position.segment.key_range for position in watermark.cut])
+                assert watermark.lower_time <= watermark.upper_time
             for before, after in pairwise(found):
                 assert before.lower_time < after.lower_time
                 assert is_at_or_behind(after.cut, before.cut)

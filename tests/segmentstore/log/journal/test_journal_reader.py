@@ -151,14 +151,18 @@ def test_answer_has_a_bound_on_its_entries(journal, monkeypatch):
     monkeypatch.setattr(journal_reader, "ENTRIES_PER_ANSWER_MAX", 3)
     for entry in range(5):
         submit(journal, 7, entry, b"")
-    assert [one.header.entry for one in journal.reader.entries_to_send(0, 7, 1, 4, 1 << 20)] == [1, 2, 3]
+    assert [ledger_entry.header.entry for ledger_entry in journal.reader.entries_to_send(0, 7, 1, 4, 1 << 20)] == [
+        1,
+        2,
+        3,
+    ]
 
 
 def test_entries_to_send_keep_no_memory_of_what_is_between_them(journal):
     for entry in range(10):
         submit(journal, 7, entry, b"wanted")
         submit(journal, 8, entry, bytes(3_000))
-    payloads = [one.payload for one in journal.reader.entries_to_send(0, 7, 0, 9, 1 << 20)]
+    payloads = [ledger_entry.payload for ledger_entry in journal.reader.entries_to_send(0, 7, 0, 9, 1 << 20)]
     assert payloads == [b"wanted"] * 10
     assert sum(len(memoryview(payload).obj) for payload in payloads) == 10 * len(b"wanted")
 
@@ -167,7 +171,9 @@ def test_entries_to_send_end_at_the_first_that_is_missing(journal):
     for entry in (0, 1, 3):
         submit(journal, 7, entry, b"x")
     for first, found in [(0, [0, 1]), (2, []), (3, [3])]:
-        assert [one.header.entry for one in journal.reader.entries_to_send(0, 7, first, 9, 1 << 20)] == found
+        assert [
+            ledger_entry.header.entry for ledger_entry in journal.reader.entries_to_send(0, 7, first, 9, 1 << 20)
+        ] == found
 
 
 def test_bound_on_bytes_counts_over_gaps(journal):

@@ -125,7 +125,7 @@ async def test_caller_may_append_when_it_hears_of_an_entry():
     owner.owned.append([b"one"], 3, lambda _error: owner.append(b"two"), None)
     owner.ack(B, END)
     owner.ack(C, END)
-    assert owner.members.numbers() == [(one, number) for number in (END, END + 1) for one in (OWN, B, C)]
+    assert owner.members.numbers() == [(member, number) for number in (END, END + 1) for member in (OWN, B, C)]
 
 
 async def test_callers_hear_of_nothing_before_all_members_have_it():
@@ -180,7 +180,7 @@ async def test_writer_continues_the_sessions_of_the_recovery():
     owner = ScriptedOwner()
     owner.owned = OwnedLog(owner.shared, CONTAINER, EPOCH, plan(), sessions=20)
     writer = await owner.recovered()
-    assert sorted(writer.session_of(one) for one in (OWN, B, C)) == [24, 25, 26]
+    assert sorted(writer.session_of(member) for member in (OWN, B, C)) == [24, 25, 26]
     assert owner.owned.sessions == 26
 
 
@@ -340,7 +340,7 @@ async def test_member_that_catches_up_gets_entries_of_the_journal():
     owner.owned.acknowledged(C, owner.owned.machine.session_of(C), FORMER, 6)
     await owner.settled()
     assert world.asked == [(CONTAINER, FORMER, 4, END - 1, window), (CONTAINER, FORMER, 7, END - 1, window)]
-    sent = [(one, header.writer_epoch, header.epoch, payload) for one, header, payload in owner.members.entries]
+    sent = [(member, header.writer_epoch, header.epoch, payload) for member, header, payload in owner.members.entries]
     assert sent == [(C, EPOCH, FORMER, b"%02d" % number) for number in range(4, END)]
     assert owner.shared.metrics.catch_up_bytes == 6 * CATCH_UP_BYTES
     owner.owned.acknowledged(C, owner.owned.machine.session_of(C), FORMER, END - 1)
@@ -393,7 +393,7 @@ async def test_copies_of_a_takeover_have_places_of_their_own():
     owner.owned.start()
     await owner.settled()
     await owner.answer(OWN, B, C)
-    assert {one for one, _ in owner.members.numbers()} == {B, C}
+    assert {member for member, _ in owner.members.numbers()} == {B, C}
     assert owner.shared.metrics.catch_up_bytes == 0, "only bulk copies share a rate"
     for replica in (B, C):
         owner.owned.acknowledged(replica, owner.owned.machine.session_of(replica), FORMER, END - 1)
@@ -428,7 +428,7 @@ async def test_full_link_has_its_member_catch_up():
     assert writer.member_states()[B] is MemberState.STREAMING
     owner.members.unsent_bytes += 1
     owner.append(b"two")
-    assert [writer.member_states()[one] for one in (OWN, B, C)] == [
+    assert [writer.member_states()[member] for member in (OWN, B, C)] == [
         MemberState.STREAMING,
         MemberState.CATCHING_UP,
         MemberState.CATCHING_UP,
@@ -445,7 +445,9 @@ async def test_members_are_told_what_is_acknowledged():
     owner.ack(C, END)
     writer.truncate(END)
     owner.tick(1_000)
-    assert owner.members.of(Pulse) == [(one, Pulse(0, 0, (PulseItem(CONTAINER, END + 1, END),))) for one in (OWN, B, C)]
+    assert owner.members.of(Pulse) == [
+        (member, Pulse(0, 0, (PulseItem(CONTAINER, END + 1, END),))) for member in (OWN, B, C)
+    ]
 
 
 async def changed(*outcomes: LogWriteOutcome, arrived: ContainerLog | None = None) -> ScriptedOwner:
@@ -620,13 +622,13 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_retirement_ends_the_log_at_its_members(monkeypatch: pytest.MonkeyPatch):
     owner = ScriptedOwner()
     writer = await owner.recovered()
-    sessions = {one: writer.session_of(one) for one in (OWN, B, C)}
+    sessions = {member: writer.session_of(member) for member in (OWN, B, C)}
     waits = polls(monkeypatch)
     await owner.owned.retire()
     assert waits == []
     ((log, version, epoch),) = owner.records.written[1:]
     assert (log.state, log.next_entry, log.members, version, epoch) == (LogState.EMPTY, END, (), 2, EPOCH)
-    assert owner.members.of(Drop) == [(one, Drop(CONTAINER, sessions[one], EPOCH)) for one in (OWN, B, C)]
+    assert owner.members.of(Drop) == [(member, Drop(CONTAINER, sessions[member], EPOCH)) for member in (OWN, B, C)]
     assert isinstance(owner.owned.failure, FencedError)
 
 

@@ -79,8 +79,8 @@ class Links:
         self.is_closed = True
 
     def take(self, kind: type[OwnerMessage]) -> list[tuple[ReplicaId, Any]]:
-        found = [one for one in self.sent if isinstance(one[1], kind)]
-        self.sent = [one for one in self.sent if not isinstance(one[1], kind)]
+        found = [message for message in self.sent if isinstance(message[1], kind)]
+        self.sent = [message for message in self.sent if not isinstance(message[1], kind)]
         return found
 
 
@@ -141,7 +141,7 @@ class Process:
     @staticmethod
     def _streams(owned: OwnedLog) -> bool:
         writer = owned.writer
-        return writer is not None and all(one is MemberState.STREAMING for one in writer.member_states().values())
+        return writer is not None and all(state is MemberState.STREAMING for state in writer.member_states().values())
 
     async def opened(self, container: int = LOG, epoch: int = EPOCH, end: int = 0) -> Any:
         opening = asyncio.ensure_future(self.ledgers.open(container, epoch))

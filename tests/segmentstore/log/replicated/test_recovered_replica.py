@@ -288,7 +288,7 @@ def test_a_copied_file_that_is_being_read_is_not_copied_again(disk):
     commits.end_copy(copy, is_complete=True)
     assert FIRST_FILE in disk.names()
     assert commits.copy_to_begin() is None
-    assert [one.header.entry for one in reading] == [1, 2]
+    assert [entry_read.header.entry for entry_read in reading] == [1, 2]
     del reading
     commits.recycle()
     assert FIRST_FILE not in disk.names()
@@ -304,7 +304,9 @@ def test_a_file_that_was_copied_is_forgotten(disk):
     assert FIRST_FILE not in disk.names()
     assert {piece.log_file for piece in commits.index.pieces(CONTAINER)} <= set(commits.files.used)
     stored = JournalReader(commits.index).ledger(CONTAINER, 3, 0, 3)
-    assert [(one.header.entry, bytes(one.payload)) for one in stored] == [(number, PAYLOAD) for number in range(3)]
+    assert [(entry_read.header.entry, bytes(entry_read.payload)) for entry_read in stored] == [
+        (number, PAYLOAD) for number in range(3)
+    ]
     assert recovered(disk).runs == (HeldRun(3, 0, 3, 3),)
 
 
@@ -419,12 +421,12 @@ def test_a_copy_has_each_entry_once_in_bounded_portions(disk, monkeypatch):
     portions = list(FileCopy(file, file.needed({}), commits.index).portions())
     assert [len(portion) for portion in portions] == [2] * 5
     copies = [copied for portion in portions for copied, _, _ in portion]
-    assert [(one.container, one.entry) for one in copies] == [
+    assert [(copied.container, copied.entry) for copied in copies] == [
         (container, number) for number in range(5) for container in (CONTAINER, OTHER)
     ]
-    assert [one.acknowledged_before for one in copies if one.container == OTHER] == list(range(5))
-    assert {one.codec for one in copies if one.container == OTHER} == {Codec.ZSTD}
-    assert all(one.copied and one.payload_checksum is not None for one in copies)
+    assert [copied.acknowledged_before for copied in copies if copied.container == OTHER] == list(range(5))
+    assert {copied.codec for copied in copies if copied.container == OTHER} == {Codec.ZSTD}
+    assert all(copied.copied and copied.payload_checksum is not None for copied in copies)
 
 
 def test_a_volume_without_room_for_the_identity_says_so():

@@ -137,7 +137,7 @@ async def test_acknowledged_position_is_in_later_records():
     await replicas.opened(link)
     replicas.append(link, 0)
     replicas.append(link, 1, acknowledged_before=1)
-    assert [one.acknowledged_before for one in replicas.journal.queued] == [0, 1]
+    assert [record.acknowledged_before for record in replicas.journal.queued] == [0, 1]
     await replicas.synced()
     replicas.sessions.received(link, Pulse(0, 0, (PulseItem(3, 2, 1),)))
     (truncation,) = replicas.journal.queued
@@ -171,15 +171,15 @@ async def test_lost_link_gets_no_answer():
 
 async def test_one_commit_is_acknowledged_with_one_message_per_link():
     replicas = Replicas()
-    one, two = replicas.link(), replicas.link()
-    for link, container in ((one, 3), (one, 4), (two, 5)):
+    first, second = replicas.link(), replicas.link()
+    for link, container in ((first, 3), (first, 4), (second, 5)):
         await replicas.opened(link, container)
     for number in range(2):
-        for link, container in ((one, 3), (one, 4), (two, 5)):
+        for link, container in ((first, 3), (first, 4), (second, 5)):
             replicas.append(link, number, container)
     await replicas.synced()
-    assert one.take() == [Ack((AckItem(3, 1, EPOCH, 2), AckItem(4, 1, EPOCH, 2)))]
-    assert two.take() == [Ack((AckItem(5, 1, EPOCH, 2),))]
+    assert first.take() == [Ack((AckItem(3, 1, EPOCH, 2), AckItem(4, 1, EPOCH, 2)))]
+    assert second.take() == [Ack((AckItem(5, 1, EPOCH, 2),))]
 
 
 async def test_entries_are_acknowledged_commit_by_commit():
@@ -281,7 +281,7 @@ async def test_links_pause_until_half_of_the_bytes_are_on_disk():
     await replicas.synced(3)
     assert link.is_paused
     await replicas.synced(1)
-    assert [one.is_paused for one in (link, other, late)] == [False, False, False]
+    assert [replica_link.is_paused for replica_link in (link, other, late)] == [False, False, False]
     assert not replicas.link().is_paused
     for number in range(6, 9):
         replicas.append(link, number)
@@ -321,7 +321,7 @@ async def test_entry_without_a_session_is_no_matter_of_space():
     replicas.journal.log_bytes = ROOM_BYTES
     replicas.sessions.look_at_space()
     replicas.append(link, 0)
-    assert [type(one) for one in link.take()] == [Nack]
+    assert [type(message) for message in link.take()] == [Nack]
     assert replicas.journal.queued == []
 
 
@@ -349,7 +349,7 @@ async def test_chain_of_an_open_frees_what_is_outside_of_it():
     replicas = Replicas()
     link, ledgers = replicas.link(), (LedgerStart(EPOCH, 0),)
     replicas.sessions.received(link, Open(3, 1, EPOCH, 0, ledgers))
-    chains = [one.chain for one in replicas.journal.queued]
+    chains = [record.chain for record in replicas.journal.queued]
     assert [None if chain is None else chain.ledgers for chain in chains] == [None, ledgers]
     assert replicas.journal.queued[1].container == 3
 
@@ -364,7 +364,7 @@ async def test_chain_of_an_open_frees_what_is_outside_of_it():
 async def test_open_without_a_chain_that_counts_frees_nothing(message: Open):
     replicas = Replicas(recovered={3: RecoveredLog(promise=EPOCH)})
     replicas.sessions.received(replicas.link(), message)
-    assert [one for one in replicas.journal.queued if one.chain is not None] == []
+    assert [record for record in replicas.journal.queued if record.chain is not None] == []
 
 
 async def test_drop_is_for_the_session_that_it_names():
@@ -376,7 +376,7 @@ async def test_drop_is_for_the_session_that_it_names():
     replicas.sessions.received(link, Drop(3, 1, EPOCH))
     assert replicas.journal.queued == []
     replicas.sessions.received(link, Drop(3, 2, EPOCH))
-    assert [one.kind for one in replicas.journal.queued] == [RecordKind.DROP]
+    assert [record.kind for record in replicas.journal.queued] == [RecordKind.DROP]
     assert replicas.sessions.log(3).is_empty
 
 
