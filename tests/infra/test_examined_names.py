@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from cdk_assembly import Assembly
 
 from headrace import topology
 from headrace.doctor.account_checks import ALARM_PREFIX, REQUIRED_STACKS, STACK_PREFIX
+
+pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
 def test_every_deployment_has_the_required_stacks(assembly: Assembly, smallest_assembly: Assembly):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from syntax_trees import syntax_tree
 
-from headrace.adapters import leaf_secrets, token_keys
+from headrace.adapters import leaf_secrets, log_lines, token_keys
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.metadata.cluster_records import claim_sort, decode_claim
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
@@ -176,6 +176,7 @@ def test_the_manual_and_the_module_list_every_variable():
         *(name for name in read if re.fullmatch(r"HEADRACE_\w+", name)),
         *(token_keys.TOKENS, token_keys.KEYS_FILE, token_keys.KEYS_SECRET),
         *(leaf_secrets.MODE, leaf_secrets.FILE, leaf_secrets.SECRET, leaf_secrets.NAME),
+        *(log_lines.LEVEL_VARIABLE, log_lines.FORMAT_VARIABLE),
     }
 
 

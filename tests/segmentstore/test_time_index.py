@@ -164,7 +164,8 @@ async def test_a_transaction_came_when_it_was_merged(world: World, flushed, rest
     if restart == "kill" and flushed != "moved":
         assert after == before
     elif flushed == "nothing":
-        assert after == [before[0]] * 4  # one run
+        # One run, or two if the flush ends at the merge: bytes get the number of the first ones of their run.
+        assert after in ([before[0]] * 4, [before[0], *[before[1]] * 3])
     else:
         assert after == before  # the moved run has its merge's number
 
