@@ -11,6 +11,7 @@ from headrace.cli.actions import action, new_app
 from headrace.cli.outcome import Outcome, time_text
 from headrace.cli.session import Session
 from headrace.model.errors import InvalidRequestError
+from headrace.topology import TOKEN_KEYS_SECRET
 
 if TYPE_CHECKING:
     from headrace.adapters.token_key_editors import TokenKeyEditor
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 app = new_app()
 
-_SECRET = "headrace-token-keys"
 _COLUMNS = ("KEY", "STATE", "SIGNS FROM", "VERIFIES UNTIL")
 
 KeysFile = Annotated[
@@ -33,7 +33,7 @@ KeysSecret = Annotated[
     typer.Option(
         "--secret",
         metavar="ID",
-        help=f"id or ARN of the secret with the keys; that of a deployment is {_SECRET}",
+        help=f"id or ARN of the secret with the keys; that of a deployment is {TOKEN_KEYS_SECRET}",
         show_default=False,
     ),
 ]
@@ -43,7 +43,10 @@ KeyId = Annotated[str, typer.Argument(metavar="KID", help="its id, from `headrac
 @action(
     app,
     "rotate",
-    examples=[f"headrace token-key rotate --secret {_SECRET}", "headrace token-key rotate --file data/token-keys.json"],
+    examples=[
+        f"headrace token-key rotate --secret {TOKEN_KEYS_SECRET}",
+        "headrace token-key rotate --file data/token-keys.json",
+    ],
 )
 def rotate(session: Session, file: KeysFile = None, secret: KeysSecret = None) -> Outcome:
     """Add a key. It signs after 30 minutes, the first one at once; later the older keys end. No client notices."""
@@ -59,7 +62,7 @@ def rotate(session: Session, file: KeysFile = None, secret: KeysSecret = None) -
     app,
     "revoke",
     examples=[
-        f"headrace token-key revoke 2026-11-22-0a1b2c --secret {_SECRET}",
+        f"headrace token-key revoke 2026-11-22-0a1b2c --secret {TOKEN_KEYS_SECRET}",
         "headrace token-key revoke 2026-11-22-0a1b2c --file data/token-keys.json",
     ],
 )
@@ -73,7 +76,10 @@ def revoke(session: Session, key: KeyId, file: KeysFile = None, secret: KeysSecr
 @action(
     app,
     "list",
-    examples=[f"headrace token-key list --secret {_SECRET}", "headrace token-key list --file data/token-keys.json"],
+    examples=[
+        f"headrace token-key list --secret {TOKEN_KEYS_SECRET}",
+        "headrace token-key list --file data/token-keys.json",
+    ],
 )
 def list_(session: Session, file: KeysFile = None, secret: KeysSecret = None) -> Outcome:
     """List the keys and what each does now. Their secrets are never shown."""
