@@ -45,11 +45,11 @@ STORE_METRICS: Final = (
     EmbeddedMetric("MetadataErrors", "Count", "requests to DynamoDB that failed in the minute"),
     EmbeddedMetric("Ready", "Count", "1 if every claimed container is served, else 0"),
 )
-"""What each process of a store reports. Counts are those of the minute, whatever the totals of `/metrics` are."""
+"""What each process of a store reports. Counts are those of the minute; totals are on `/metrics`."""
 
 CANARY_METRICS: Final = (
     EmbeddedMetric("CanaryWrites", "Count", "events that the canary tried to write: one for each container"),
     EmbeddedMetric("CanaryFailures", "Count", "of them, those that were not acknowledged or not read back"),
     EmbeddedMetric("CanaryDelayMs", "Milliseconds", "the longest time from an event's write until it was read"),
 )
-"""What the canary reports of each round: it writes an event to each container and reads it back."""
+"""What the canary reports each minute: it writes an event to each container and reads it back."""
