@@ -13,6 +13,9 @@ STORE_NOT_TRUSTED: Final = "store_not_trusted"
 """The code of the UnavailableError of a store whose certificate was refused. It may be repeated: the address may have
 passed on to another store, and certificates and authorities are replaced."""
 
+ENCRYPTED_AT_ONCE_BYTES: Final = 128 << 10
+"""The peer decrypts these while the next ones are encrypted. A block of events has up to a mebibyte."""
+
 _EXPIRED: Final = 10
 _NOT_YET_VALID: Final = 9
 _WRONG_NAME: Final = 62

@@ -16,7 +16,7 @@ from key_updates import KeyUpdatingPeer
 from headrace.adapters.tcp.arrivals import UNTAKEN_ANSWER_BYTES_MAX, TlsTransport
 from headrace.adapters.tcp.tls_contexts import store_contexts
 from headrace.adapters.tcp.tls_engine import RECORDS_AT_ONCE_MAX, TlsEngine
-from headrace.wire.tls import client_context
+from headrace.wire.tls import ENCRYPTED_AT_ONCE_BYTES, client_context
 
 NAME = "store-0.headrace.internal"
 AUTHORITY = Authority()
@@ -82,6 +82,23 @@ def test_records_may_arrive_in_any_pieces() -> None:
             engine.feed(b"")
     assert found == expected
     assert engine.waiting_bytes == 0
+
+
+def test_a_large_answer_is_encrypted_in_pieces() -> None:
+    """The peer decrypts a piece while the next one is encrypted."""
+    engine, client = connected()
+    parts = [b"header", b"", bytes(range(256)) * 1_600, memoryview(bytes(ENCRYPTED_AT_ONCE_BYTES - 6)), b"end"]
+    found, counts = b"", []
+    for piece in engine.encrypted(parts):
+        client.incoming.write(piece)
+        before = len(found)
+        with suppress(ssl.SSLWantReadError):
+            while True:
+                found += client.tls.read(1 << 20)
+        counts.append(len(found) - before)
+    assert found == b"".join(parts)
+    assert counts == [ENCRYPTED_AT_ONCE_BYTES] * 4 + [len(found) % ENCRYPTED_AT_ONCE_BYTES]
+    assert list(engine.encrypted([b""])) == []
 
 
 def test_a_step_decrypts_a_bounded_number_of_records() -> None:

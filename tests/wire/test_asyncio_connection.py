@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -14,6 +14,7 @@ from headrace.model.errors import CorruptError, UnavailableError
 from headrace.wire.client_end import SILENT_PERIODS_MAX
 from headrace.wire.connections import asynchronous
 from headrace.wire.connections.asynchronous import AsyncConnection, Flow, SingleReply, open_connection
+from headrace.wire.tls import ENCRYPTED_AT_ONCE_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -180,8 +181,8 @@ async def test_connection_is_closed_if_its_opening_is_cancelled() -> None:
 class Transport(asyncio.Transport):
     """Keeps what was written by each call."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, info: Mapping[str, object] | None) -> None:
+        super().__init__(info)
         self.writes: list[bytes] = []
         self.is_aborted = False
 
@@ -213,8 +214,10 @@ class Answering:
         assert self._closes
 
 
-def _answering_connection(*listeners: Answering) -> tuple[AsyncConnection, Transport]:
-    connection, transport = AsyncConnection("store", 1), Transport()
+def _answering_connection(
+    *listeners: Answering, info: Mapping[str, object] | None = None
+) -> tuple[AsyncConnection, Transport]:
+    connection, transport = AsyncConnection("store", 1), Transport(info)
     connection.connection_made(transport)
     _receive(connection, HELLO)
     for number, listener in enumerate(listeners):
@@ -252,6 +255,16 @@ async def test_large_blocks_are_not_copied_to_be_sent() -> None:
     _receive(connection, _replies(large))
     assert block in transport.writes
     assert len(transport.writes) > 1
+
+
+async def test_large_blocks_are_encrypted_in_pieces() -> None:
+    """The store decrypts a piece while the next one is encrypted."""
+    block = bytes(range(256)) * (3 * ENCRYPTED_AT_ONCE_BYTES // 256) + b"end"
+    large = Answering(lambda request_id: wire.AppendBlockEnd(1, len(block), block, 1, 1, request_id))
+    connection, transport = _answering_connection(large, info={"sslcontext": object()})
+    _receive(connection, _replies(large))
+    assert b"".join(transport.writes).count(block) == 1
+    assert max(map(len, transport.writes)) == ENCRYPTED_AT_ONCE_BYTES
 
 
 async def test_what_was_sent_before_a_close_leaves() -> None:

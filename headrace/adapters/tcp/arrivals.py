@@ -467,11 +467,12 @@ class TlsTransport(asyncio.Transport):
             return
         parts: Iterable[Buffer] = list_of_data
         try:
-            self._engine.write(parts)
+            for output in self._engine.encrypted(parts):
+                self._transport.write(output)
+                if self._transport.is_closing():  # it could not be written
+                    return
         except ssl.SSLError as error:
             self._end(_detail(error))
-            return
-        self._transport.write(self._engine.take_output())
 
     def pause_reading(self) -> None:
         self._is_paused = True

@@ -9,9 +9,11 @@ mean something else there: a protocol is told to pause although nothing waits, a
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
+
+from headrace.wire.tls import ENCRYPTED_AT_ONCE_BYTES
 
 RECORDS_AT_ONCE_MAX: Final = 64
 """Each takes some microseconds. A peer can send thousands of records in one packet; a fast one sends 16 KiB in each.
@@ -53,7 +55,8 @@ class TlsEngine:
             self._waiting += ciphertext
         elif ciphertext:
             view = memoryview(ciphertext)
-            self._waiting += view[self._pass_on(view) :]
+            passed_on = self._pass_on(view)
+            self._waiting += view[passed_on:]
             return
         self._pass_on_waiting()
 
@@ -92,12 +95,22 @@ class TlsEngine:
             self.has_ended = True
         return filled
 
-    def write(self, parts: Iterable[Buffer]) -> None:
-        """Encrypt. Raises ssl.SSLError."""
+    def encrypted(self, parts: Iterable[Buffer]) -> Iterator[bytes]:
+        """The ciphertext of `parts`, in pieces of about ENCRYPTED_AT_ONCE_BYTES.
+
+        Raises ssl.SSLError.
+        """
+        room = ENCRYPTED_AT_ONCE_BYTES
         for part in parts:
             rest = memoryview(part)
             while rest:  # an empty record would say nothing
-                rest = rest[self._object.write(rest) :]
+                count = self._object.write(rest[:room])
+                rest, room = rest[count:], room - count
+                if not room:
+                    yield self.take_output()
+                    room = ENCRYPTED_AT_ONCE_BYTES
+        if room < ENCRYPTED_AT_ONCE_BYTES:
+            yield self.take_output()
 
     def take_output(self) -> bytes:
         """The ciphertext for the peer that has not been taken yet."""

@@ -353,13 +353,18 @@ class FrameAssembler:
         return count
 
     def _goes_to_cache(self, frame: AppendFrame, view: memoryview) -> bool:
-        """Whether an append may be received directly into the cache. If so, the room for it is reserved."""
-        simple = frame.type_code in _DIRECT_COMMANDS and self._block is None and self._received.is_empty
+        """Whether an append may be received directly into the cache. If so, the room for it is reserved.
+
+        With TLS it often begins with the few bytes that were behind the end of the one before.
+        """
+        received = self._received
+        simple = frame.type_code in _DIRECT_COMMANDS and self._block is None and received.may_enter_cache
         return (
             simple
             and frame.trailer_bytes <= _DIRECT_TRAILER_BYTES_MAX
-            and len(view) >= SMALL_PIECE_BYTES
-            and self._received.begin_in_cache(frame.data_bytes)
+            and received.length + len(view) >= SMALL_PIECE_BYTES
+            and received.length <= frame.data_bytes
+            and received.begin_in_cache(frame.data_bytes)
         )
 
     def _continue_in_cache(self, frame: AppendFrame, view: memoryview) -> int:

@@ -161,6 +161,12 @@ class ReceiveMemory:
         self.direct_count += 1
         return True
 
+    def give_back_direct(self, account: ReceiveAccount, size_bytes: int) -> None:
+        """Free the charge of `admit_direct`."""
+        self.direct_bytes -= size_bytes
+        self.direct_count -= 1
+        self.give_back(account, size_bytes)
+
     def charge_received(self, account: ReceiveAccount, size_bytes: int) -> None:
         """Charge for bytes that have been received already, within the room there was for them."""
         self._take(account, size_bytes)

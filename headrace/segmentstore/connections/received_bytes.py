@@ -40,8 +40,9 @@ class ReceivedBytes:
         return slice_parts(self._buffers, 0, self.length)
 
     @property
-    def is_empty(self) -> bool:
-        return not self._buffers
+    def may_enter_cache(self) -> bool:
+        """Whether nothing has arrived, or a first small piece that is full. What has left the cache has a large one."""
+        return not self._buffers or self.length == len(self._buffers[0]) == SMALL_PIECE_BYTES
 
     @property
     def in_cache(self) -> bool:
@@ -81,26 +82,37 @@ class ReceivedBytes:
         return taken
 
     def begin_in_cache(self, data_bytes: int) -> bool:
-        """Reserve room in the cache for all data of an append; return False if that is not possible now."""
+        """Reserve room in the cache for all data of an append, and move there what has arrived of it.
+
+        Return False if that is not possible now.
+        """
         memory, pool = self._account.memory, self._pool
         charged_bytes = data_bytes + LARGE_PIECE_BYTES  # the most that it takes in pieces
         if pool.under_pressure or not memory.admit_direct(self._account, charged_bytes, pool.capacity_bytes):
             return False
-        self._charged_bytes = charged_bytes
-        self._reservation = pool.reserve(data_bytes)
-        if self._reservation is None:
-            self._give_back_direct()
+        reservation = pool.reserve(data_bytes)
+        if reservation is None:
+            memory.give_back_direct(self._account, charged_bytes)
             return False
-        self._buffers = [part for part in self._reservation.parts if part]
+        arrived, pieces, piece_bytes = self.parts, self._buffers, self._charged_bytes
+        self._reservation, self._charged_bytes = reservation, charged_bytes
+        self._buffers = [part for part in reservation.parts if part]
         self._targets = list(self._buffers)
+        self._arrives_again()
+        for part in arrived:
+            self.write(part)
+        for piece in pieces:
+            memory.recycle(piece)
+        if piece_bytes:
+            memory.give_back(self._account, piece_bytes)
         return True
 
     def take_reservation(self) -> Reservation | None:
         """The data that was received directly into the cache. The caller takes ownership of it."""
         reservation = self._reservation
         if reservation is not None:
-            self._reservation = None
-            self._give_back_direct()
+            charged_bytes, self._reservation, self._charged_bytes = self._charged_bytes, None, 0
+            self._account.memory.give_back_direct(self._account, charged_bytes)
         return reservation
 
     def leave_cache(self) -> None:
@@ -112,8 +124,8 @@ class ReceivedBytes:
         memory = self._account.memory
         memory.direct_bytes -= charged_bytes
         memory.direct_count -= 1
-        self._account.arrived(-self.length)  # they arrive only once
-        self._reservation, self._buffers, self._targets, self._charged_bytes, self.length = None, [], [], 0, 0
+        self._reservation, self._buffers, self._targets, self._charged_bytes = None, [], [], 0
+        self._arrives_again()
         for part in arrived:
             while part:
                 if not self._targets:
@@ -137,9 +149,7 @@ class ReceivedBytes:
                 self._account.memory.recycle(piece)
             self._account.memory.give_back(self._account, charged_bytes)
 
-    def _give_back_direct(self) -> None:
-        memory, charged_bytes = self._account.memory, self._charged_bytes
-        self._charged_bytes = 0
-        memory.direct_bytes -= charged_bytes
-        memory.direct_count -= 1
-        memory.give_back(self._account, charged_bytes)
+    def _arrives_again(self) -> None:
+        """The bytes are written again, but have arrived only once."""
+        self._account.arrived(-self.length)
+        self.length = 0

@@ -17,7 +17,7 @@ from headrace import wire
 from headrace.futures import mark_retrieved
 from headrace.model.errors import CorruptError, HeadraceError, UnavailableError
 from headrace.wire.client_end import CONNECT_TIMEOUT_S, ClientEnd, RequestIds, flow_of, request_id_of
-from headrace.wire.tls import StoreTls, tls_problem
+from headrace.wire.tls import ENCRYPTED_AT_ONCE_BYTES, StoreTls, tls_problem
 
 KEEP_ALIVE_PERIOD_S: Final = 3.0
 _JOIN_BYTES_MAX: Final = 64 * 1024
@@ -97,6 +97,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._flow_numbers = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._held: list[wire.Buffer] | None = None
+        self._is_encrypted = False
 
     async def shake_hands(self) -> None:
         """Exchanges versions. On an UnavailableError or CorruptError, the connection is closed."""
@@ -156,6 +157,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._is_encrypted = transport.get_extra_info("sslcontext") is not None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._end.writable()
@@ -186,7 +188,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _write(self, parts: list[wire.Buffer]) -> None:
         assert self._transport is not None, "checked by `send`"
         for part in parts:  # `writelines` would copy all parts into one buffer
-            self._transport.write(part)
+            if not self._is_encrypted:
+                self._transport.write(part)
+                continue
+            for start in range(0, len(part), ENCRYPTED_AT_ONCE_BYTES):
+                self._transport.write(memoryview(part)[start : start + ENCRYPTED_AT_ONCE_BYTES])
 
     def _dispatch(self, command: wire.WireCommand) -> None:
         listener = self._flows.get(flow_of(command))

@@ -211,6 +211,60 @@ async def test_few_appends_are_received_straight_into_the_cache(make_world: type
         assert memory.used_bytes == memory.direct_count == running.store.pool.untiered_bytes == 0
 
 
+@pytest.mark.parametrize("first_bytes", [60, 10_000, SMALL_PIECE_BYTES, SMALL_PIECE_BYTES + 100])
+async def test_an_append_that_begins_small_enters_the_cache(make_world: type[World], first_bytes):
+    """As with TLS, where the end of a record cuts it: a small piece is filled first, then the cache has it."""
+    world = make_world(container_count=1, cache_bytes=16 << 20)
+    value = bytes(range(250)) * 1600
+
+    async with world.running() as running:
+        memory, pool = small_memory(pieces=40), running.store.pool
+        client, [peer] = await prepared(running, 1, memory)
+        frame = as_one_frame(1, value)
+        position = await feed(*peer, frame[:first_bytes])
+        position += await feed(*peer, frame[position : position + SMALL_PIECE_BYTES])
+        assert pool.untiered_bytes == len(value)
+        assert (memory.direct_count, memory.used_bytes) == (1, len(value) + LARGE_PIECE_BYTES)
+        await feed(*peer, frame[position:])
+        assert memory.used_bytes == memory.direct_count == memory.direct_bytes == 0
+        await running.until(lambda: any(map(is_append, peer[1].replies())))
+        assert await client.read_all(SEGMENT) == value
+
+
+@pytest.mark.parametrize("missing", range(-70, 70, 5))
+async def test_an_append_of_a_small_piece_keeps_its_end(make_world: type[World], missing):
+    world = make_world(container_count=1, cache_bytes=16 << 20)
+    value = bytes(range(256)) * (SMALL_PIECE_BYTES // 256 + 1)
+    value = value[: SMALL_PIECE_BYTES - missing]
+
+    async with world.running() as running:
+        memory = small_memory(pieces=40)
+        client, [peer] = await prepared(running, 1, memory)
+        await feed(*peer, as_one_frame(1, value), range(0, len(value) + 200, 1000))
+        await running.until(lambda: any(map(is_append, peer[1].replies())))
+        assert await client.read_all(SEGMENT) == value
+        assert memory.used_bytes == memory.direct_count == memory.direct_bytes == 0
+
+
+async def test_an_append_that_has_left_the_cache_stays_out(make_world: type[World]):
+    world = make_world(container_count=1, cache_bytes=16 << 20)
+    value = bytes(400_000)
+
+    async with world.running() as running:
+        memory, pool = small_memory(pieces=40), running.store.pool
+        _, [(session, channel)] = await prepared(running, 1, memory)
+        frame = as_one_frame(1, value)
+        position = await feed(session, channel, frame[: SMALL_PIECE_BYTES + 100])
+        assert pool.untiered_bytes == len(value)
+        for _ in range(2):
+            session.check_stalled(world.clock.monotonic_s())
+        assert pool.untiered_bytes == 0
+        await feed(session, channel, frame[position:-100])
+        assert pool.untiered_bytes == 0
+        session.disconnected()
+        assert memory.used_bytes == memory.direct_count == memory.direct_bytes == 0
+
+
 # The budget
 
 
