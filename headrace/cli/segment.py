@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,6 +31,9 @@ from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, SEGMENTS_PER_STREAM_MAX
 from headrace.model.scaling import MERGED_MIN, SPLITS_MIN, joined_range, split_at, split_range
 from headrace.model.segments import KeyRange, segment_epoch
+
+if TYPE_CHECKING:
+    from headrace.client.synchronous.synchronous_admin import Admin
 
 app = new_app()
 
@@ -259,10 +262,7 @@ def split(
         raise typer.BadParameter("--into and --at exclude each other: name one of them")
     if into is not None and into > SEGMENTS_PER_STREAM_MAX:
         raise typer.BadParameter(f"--into is at most {SEGMENTS_PER_STREAM_MAX}, since a stream has no more segments")
-    key_range = _active(session, stream, [segment])[segment]
-    parts = split_at(key_range, at) if at else split_range(key_range, into or SPLITS_MIN)
-    if len(parts) < SPLITS_MIN:
-        raise InvalidRequestError(f"segment {segment_text(segment)} cannot be split into {into} parts")
+    parts = split_parts(session.client.admin, stream, segment, into, at)
     return scale_outcome(session.client.admin.scale_stream(*stream, seal=[segment], ranges=parts, wait=not no_wait))
 
 
@@ -279,15 +279,37 @@ def merge(
     """Replace neighbouring segments by one of their key ranges. The order of each routing key is kept."""
     if len(set(segments)) < MERGED_MIN:
         raise typer.BadParameter("name at least two segments")
-    whole = joined_range(_active(session, stream, segments))
+    admin = session.client.admin
+    whole = merged_range(admin, stream, segments)
     return scale_outcome(
-        session.client.admin.scale_stream(*stream, seal=list(dict.fromkeys(segments)), ranges=[whole], wait=not no_wait)
+        admin.scale_stream(*stream, seal=list(dict.fromkeys(segments)), ranges=[whole], wait=not no_wait)
     )
 
 
-def _active(session: Session, stream: ScopedName, wanted: list[int]) -> dict[int, KeyRange]:
+def split_parts(
+    admin: Admin, stream: ScopedName, segment: int, into: int | None = None, at: Sequence[float] | None = None
+) -> Sequence[KeyRange]:
+    """The key ranges that replace an active segment: `into` equal ones, two without it, or those that begin `at`.
+
+    Raises:
+        IllegalStateError: code "segment_not_active".
+        InvalidRequestError: the segment cannot be split in this way.
+    """
+    key_range = _active(admin, stream, [segment])[segment]
+    parts = split_at(key_range, at) if at else split_range(key_range, into or SPLITS_MIN)
+    if len(parts) < SPLITS_MIN:
+        raise InvalidRequestError(f"segment {segment_text(segment)} cannot be split into {into} parts")
+    return parts
+
+
+def merged_range(admin: Admin, stream: ScopedName, segments: list[int]) -> KeyRange:
+    """The key range that replaces active segments, which must be neighbours. Raises as `split_parts`."""
+    return joined_range(_active(admin, stream, segments))
+
+
+def _active(admin: Admin, stream: ScopedName, wanted: list[int]) -> dict[int, KeyRange]:
     """The key ranges of active segments. Raises IllegalStateError, code "segment_not_active"."""
-    known = {segment.segment_id: segment.key_range for segment in session.client.admin.epoch_segments(*stream).segments}
+    known = {segment.segment_id: segment.key_range for segment in admin.epoch_segments(*stream).segments}
     for segment in wanted:
         if segment not in known:
             raise IllegalStateError(

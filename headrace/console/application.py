@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headrace.console.browser_guard import BrowserGuard
+from headrace.console.change_pages import ChangePages
 from headrace.console.console_state import ConsoleState
 from headrace.console.error_pages import Problem, problem_of, unexpected
 from headrace.console.other_pages import OtherPages
@@ -44,6 +45,7 @@ def create_application(console: ConsoleState, port: int, token: str) -> BrowserG
         routes=[
             *OtherPages(console).routes(),
             *StreamPages(console).routes(),
+            *(ChangePages(console).routes() if console.allows_changes else ()),
             Route("/static/{file}", _static),
         ],
         exception_handlers={HeadraceError: refused, HTTPException: not_served, Exception: failed},
@@ -52,7 +54,7 @@ def create_application(console: ConsoleState, port: int, token: str) -> BrowserG
     def refuse(request: Request, status: int, title: str, advice: str) -> Response:
         return console.problem(request, Problem(status, title, "", advice))
 
-    return BrowserGuard(application, port, token, refuse)
+    return BrowserGuard(application, port, token, refuse, takes_forms=console.allows_changes)
 
 
 async def _static(request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 The token in the printed address is exchanged for a cookie that scripts and other sites do not get, and removed from
 the address. `Host` and `Origin` are checked, so that a page of another site cannot reach the console by a name that
-resolves to loopback.
+resolves to loopback. A form must come with the `Origin` of the console itself, which each browser sends.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ HEADERS = (
 class BrowserGuard:
     """Wraps the application `app`, which listens on `port` of loopback. `token` is the one in the printed address."""
 
-    def __init__(self, app: App, port: int, token: str, refuse: Refuse) -> None:
+    def __init__(self, app: App, port: int, token: str, refuse: Refuse, *, takes_forms: bool = False) -> None:
         self._app = app
         self._token = token
         self._refuse = refuse
+        self._methods = ("GET", "HEAD", "POST") if takes_forms else ("GET", "HEAD")
         self._session = secrets.token_urlsafe(TOKEN_BYTES)
         self._cookie = f"headrace-console-{port}"  # cookies belong to a host, of any port
         self._hosts = {f"{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]")}
@@ -64,10 +65,12 @@ class BrowserGuard:
         if host not in self._hosts:
             return self._refuse(request, 421, "Unknown host", "Open the address that the command printed.")
         origin = request.headers.get("origin")
-        if origin is not None and origin != f"http://{host}":
+        if request.method not in self._methods:
+            return self._refuse(
+                request, 405, "The console only reads", "Use the command line, or `headrace console --allow-changes`."
+            )
+        if origin != f"http://{host}" and (origin is not None or request.method == "POST"):
             return self._refuse(request, 403, "Request of another site", "Open the console in a tab of its own.")
-        if request.method not in ("GET", "HEAD"):
-            return self._refuse(request, 405, "The console only reads", "Use the command line for changes.")
         return None
 
     def _exchange(self, request: Request) -> Response | None:

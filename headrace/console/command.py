@@ -17,6 +17,7 @@ from headrace.console.static_files import static_file
 EXAMPLES = (
     "headrace console",
     "headrace console --port 8080",
+    "headrace console --allow-changes",
     "headrace console --url https://a1b2c3.execute-api.eu-west-1.amazonaws.com --auth aws-iam",
 )
 Port = Annotated[
@@ -26,6 +27,13 @@ Port = Annotated[
         metavar="PORT",
         show_default=False,
         help="where to listen; 0: any free port (default 0)",
+    ),
+]
+AllowChanges = Annotated[
+    bool,
+    typer.Option(
+        "--allow-changes",
+        help="let the pages split and merge segments, reset groups, and replay and drop dead letters",
     ),
 ]
 
@@ -41,15 +49,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ExitCode.DONE
 
 
-def console(session: Session, port: Port = 0) -> None:
+def console(session: Session, port: Port = 0, allow_changes: AllowChanges = False) -> None:
     """Show streams, groups, tables and the cluster in a browser. Listens on loopback only."""
     if not is_installed():
         session.complain(EXTRA_MISSING)
         raise typer.Exit(ExitCode.USAGE)
     shared = session.shared
-    server = ConsoleServer(shared.controller_url, auth=shared.auth, port=port, network=shared.network)
+    server = ConsoleServer(
+        shared.controller_url, auth=shared.auth, port=port, network=shared.network, allows_changes=allow_changes
+    )
     server.start()
-    print(f"console of {shared.controller_url}, read only, until Ctrl-C:\n{server.address}", flush=True)
+    may = "which may change it" if allow_changes else "read only"
+    print(f"console of {shared.controller_url}, {may}, until Ctrl-C:\n{server.address}", flush=True)
     if static_file("htmx.min.js") is None:
         session.complain("pages do not refresh by themselves: run `make node_modules/.installed` first")
     try:

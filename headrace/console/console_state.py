@@ -36,15 +36,16 @@ LONG_TEXT_MAX = 20_000
 class ConsoleState:
     """One console of one deployment. `client` is closed by the caller."""
 
-    def __init__(self, client: Headrace, url: str, clock: Clock) -> None:
+    def __init__(self, client: Headrace, url: str, clock: Clock, *, allows_changes: bool = False) -> None:
         self.client = client
+        self.allows_changes = allows_changes
         self.admin = client.admin
         self.clock = clock
         self.views = LiveViews(client, clock.monotonic_s)
         self.groups = GroupWatch(client, clock.monotonic_s)
         self._sampler = RateSampler(client.admin, clock.monotonic_s)
         self._templates = _templates()
-        self._templates.globals["deployment"] = url
+        self._templates.globals.update(deployment=url, allows_changes=allows_changes)
 
     def growth(self, stream: ScopedName) -> Growth | None:
         """How fast the stream grows since a page asked last; None the first time."""

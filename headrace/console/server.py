@@ -41,9 +41,11 @@ class ConsoleServer:
         auth: session.Auth | None = None,
         port: int = 0,
         network: NetworkName | None = None,
+        allows_changes: bool = False,
     ) -> None:
         """Binds the port, 0 for any free one. Raises InvalidRequestError if it is taken."""
         self._controller_url, self._auth, self._network = controller_url, auth, network
+        self._allows_changes = allows_changes
         self._token = secrets.token_urlsafe(24)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -96,7 +98,7 @@ class ConsoleServer:
         from headrace.console.console_state import ConsoleState
 
         with session.open_client(self._controller_url, self._auth, RETRY_S, self._network) as client:
-            console = ConsoleState(client, self._controller_url, SystemClock())
+            console = ConsoleState(client, self._controller_url, SystemClock(), allows_changes=self._allows_changes)
             closer = threading.Thread(target=self._close_idle, args=(console,), name="console-views", daemon=True)
             closer.start()
             try:

@@ -97,6 +97,16 @@ def console(client: Headrace) -> Iterator[ConsoleServer]:
     assert server.failure is None
 
 
+@pytest.fixture(scope="module")
+def changing(client: Headrace) -> Iterator[ConsoleServer]:
+    """A console that was started with `--allow-changes`."""
+    server = ConsoleServer("http://controller", allows_changes=True)
+    server.start()
+    yield server
+    server.stop()
+    assert server.failure is None
+
+
 @pytest.fixture
 def browser(console: ConsoleServer) -> Iterator[httpx.Client]:
     """A browser that came with the token."""

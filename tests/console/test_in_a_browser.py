@@ -64,3 +64,10 @@ def check(console: ConsoleServer, folder: Path, paths: list[str], widths: list[i
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
 def test_all_pages_are_usable_by_all(console: ConsoleServer, tmp_path: Path):
     assert check(console, tmp_path, PATHS, [1280, 390]) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_pages_with_forms_are_usable_by_all(changing: ConsoleServer, tmp_path: Path):
+    paths = [ORDERS, "/groups/shop/slow", "/groups/shop/slow/reset?to=latest", "/dead-letters"]
+    assert check(changing, tmp_path, paths, [1280, 390]) == []
