@@ -339,18 +339,21 @@ class AsyncHeadrace:
         last = None if end is None else await cut_of_place(self.admin, scope, stream, end)
         return await list_ranges(self.admin, scope, stream, first, last, bytes_max)
 
-    def range_reader(self, part: SegmentRange, *, read_history_from: HistorySource = "s3") -> AsyncRangeReader:
+    def range_reader(
+        self, part: SegmentRange, *, read_history_from: HistorySource = "s3", give_up_after_s: float = RETRY_TIMEOUT_S
+    ) -> AsyncRangeReader:
         """Returns a reader of the events of one range that `segment_ranges` has listed, perhaps in another process.
 
         History is read from S3, with links that the controller signs, and the rest from the segment store. With
-        `read_history_from="segment_store"` all is read from there, for machines that do not reach S3. Call it in a
-        coroutine: the reader belongs to the event loop that runs.
+        `read_history_from="segment_store"` all is read from there, for machines that do not reach S3. An unreachable
+        store is tried for `give_up_after_s`. Call it in a coroutine: the reader belongs to the event loop that runs.
         """
         from headrace.client.ranges.range_bytes import StreamRanges
         from headrace.client.ranges.range_reader import AsyncRangeReader
 
         admin = Admin(LoopCaller(asyncio.get_running_loop()), self.admin)
-        return AsyncRangeReader(StreamRanges(admin, part.scope, part.stream), part, read_history_from)
+        source = StreamRanges(admin, part.scope, part.stream, give_up_after_s=give_up_after_s)
+        return AsyncRangeReader(source, part, read_history_from)
 
     async def close(self) -> None:
         """Closes the connections to the controller. Close writers, readers and tables first."""
@@ -519,11 +522,13 @@ class Headrace:
         listing = self._core.segment_ranges(scope, stream, start, end, bytes_max=bytes_max)
         return self._thread.run(listing)
 
-    def range_reader(self, part: SegmentRange, *, read_history_from: HistorySource = "s3") -> RangeReader:
+    def range_reader(
+        self, part: SegmentRange, *, read_history_from: HistorySource = "s3", give_up_after_s: float = RETRY_TIMEOUT_S
+    ) -> RangeReader:
         """See `AsyncHeadrace.range_reader`."""
         from headrace.client.synchronous.synchronous_range_reader import RangeReader
 
-        core = self._thread.run(_range_reader(self._core, part, read_history_from))
+        core = self._thread.run(_range_reader(self._core, part, read_history_from, give_up_after_s))
         reader = RangeReader(self._thread, core)
         self._keep(reader)
         return reader
@@ -614,9 +619,11 @@ async def _transactional_writer(
     return core.transactional_writer(scope, stream, options, lease_ms=lease_ms)
 
 
-async def _range_reader(core: AsyncHeadrace, part: SegmentRange, read_history_from: HistorySource) -> AsyncRangeReader:
+async def _range_reader(
+    core: AsyncHeadrace, part: SegmentRange, read_history_from: HistorySource, give_up_after_s: float
+) -> AsyncRangeReader:
     """Creates the reader on the event loop that it will use."""
-    return core.range_reader(part, read_history_from=read_history_from)
+    return core.range_reader(part, read_history_from=read_history_from, give_up_after_s=give_up_after_s)
 
 
 def _auth(auth: Auth) -> httpx.Auth | None:

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from headrace.cli.parameters import ScopedName
 from headrace.client import EventBatch, EventReader, Headrace, ReaderOptions, SegmentRange
 from headrace.client.places import Place
-from headrace.model.errors import HeadraceError, NotFoundError, ThrottledError
+from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, ThrottledError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.stream_cuts import StreamCut
 
@@ -37,6 +37,8 @@ SECONDS_PER_CALL_MAX = 0.5
 STORE_PATIENCE_S = 3.0
 TAIL_AGE_S = 3.0
 """How often the view of a segment asks where it ends."""
+STORES_AGAIN_S = 30.0
+"""How long a view of a segment reads what is in S3 only, after its store could not be reached."""
 
 
 class LiveEvent(NamedTuple):
@@ -66,7 +68,10 @@ class Followed:
 
 
 class Glance(NamedTuple):
-    """What a call hands out. Rates are of the time since the last call; `position` is where the view is."""
+    """What a call hands out. Rates are of the time since the last call; `position` is where the view is.
+
+    `is_stored`: what came is from S3 alone, which has everything but the newest events.
+    """
 
     events: list[LiveEvent]
     matching: int
@@ -74,6 +79,7 @@ class Glance(NamedTuple):
     read_per_s: float
     position: StreamCut | int
     has_ended: bool
+    is_stored: bool = False
 
 
 @dataclass(slots=True)
@@ -218,7 +224,7 @@ class LiveViews:
         events = size = 0
         has_ended = False
         while size < BYTES_PER_CALL_MAX and self._now_s() - begun_s < SECONDS_PER_CALL_MAX:
-            batch = source.read()
+            batch = self._read(source)
             if batch is None:
                 has_ended = isinstance(source, StreamSource) and source.has_ended
                 break
@@ -233,7 +239,19 @@ class LiveViews:
         view.is_first = view.is_first and not matching
         view.asked_s = begun_s
         shown = sampled(matching, room)
-        return Glance(shown, len(matching), len(shown), events / since_s, source.position(), has_ended)
+        is_stored = isinstance(source, SegmentSource) and source.is_stored
+        return Glance(shown, len(matching), len(shown), events / since_s, source.position(), has_ended, is_stored)
+
+    @staticmethod
+    def _read(source: Source) -> EventBatch | None:
+        try:
+            return source.read()
+        except UnavailableError as error:
+            if not isinstance(source, StreamSource):
+                raise
+            raise UnavailableError(
+                f"{error.message}; choose a segment of the picture to see what S3 has of it", details=error.details
+            ) from error
 
 
 def sampled(events: list[LiveEvent], room: int) -> list[LiveEvent]:
@@ -264,7 +282,10 @@ class StreamSource:
 
 
 class SegmentSource:
-    """Follows one segment: each call reads from where the last one ended up to the end of the segment."""
+    """Follows one segment: each call reads from where the last one ended up to the end of the segment.
+
+    If the segment store cannot be reached, as from a machine outside the VPC, it reads what is in S3 for a while.
+    """
 
     def __init__(self, client: Headrace, followed: Followed, offset: int | None, now_s: Callable[[], float]) -> None:
         assert followed.segment_id is not None
@@ -272,6 +293,7 @@ class SegmentSource:
         self._now_s = now_s
         self._batches: deque[EventBatch] = deque()
         self._is_sealed = False
+        self._stores_again_s: float | None = None
         self._end, self._asked_s = self._find_end(), now_s()
         self._offset = offset if offset is not None else self._start(followed.start)
 
@@ -303,6 +325,11 @@ class SegmentSource:
     def position(self) -> int:
         return self._offset
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether only what is in S3 is read at the moment."""
+        return self._stores_again_s is not None
+
     def close(self) -> None:
         self._batches.clear()
 
@@ -311,9 +338,30 @@ class SegmentSource:
             self._end, self._asked_s = self._find_end(), self._now_s()
         if self._end <= self._offset:
             return
-        part = SegmentRange(*self._stream, self._segment_id, 0.0, 1.0, self._offset, self._end)
+        if self._stores_again_s is not None and self._now_s() >= self._stores_again_s:
+            self._stores_again_s = None
+        if self._stores_again_s is None:
+            try:
+                self._fetch_up_to(self._end)
+            except UnavailableError:
+                self._stores_again_s = self._now_s() + STORES_AGAIN_S
+        if self._stores_again_s is not None and not self._batches:
+            self._fetch_stored()
+
+    def _fetch_stored(self) -> None:
+        """As `_fetch`, without the events that are only in the segment store. S3 may end within an event."""
+        stored = self._client.admin.chunks(
+            *self._stream, self._segment_id, from_offset=self._offset, to_offset=self._end, limit=1
+        )
+        end = min(stored.stored_until, self._end)
+        if end > self._offset:
+            with suppress(CorruptError):
+                self._fetch_up_to(end)
+
+    def _fetch_up_to(self, end: int) -> None:
+        part = SegmentRange(*self._stream, self._segment_id, 0.0, 1.0, self._offset, end)
         size = 0
-        with self._client.range_reader(part) as reader:
+        with self._client.range_reader(part, give_up_after_s=STORE_PATIENCE_S) as reader:
             while size < BYTES_PER_CALL_MAX and (batch := reader.read_batch()) is not None:
                 self._batches.append(batch)
                 size += batch.end_offset - batch.offset

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.cli.parameters import ScopedName
-from headrace.client import EventBatch, StreamCut
+from headrace.client import EventBatch, SegmentRange, StreamCut
 from headrace.console import live_views
 from headrace.console.live_views import (
     EVENTS_FIRST,
     EVENTS_PER_S,
     IDLE_S,
     LIVE_VIEWS_MAX,
+    STORES_AGAIN_S,
+    TAIL_AGE_S,
     Followed,
     LiveEvent,
     LiveViews,
     sampled,
 )
-from headrace.model.errors import NotFoundError, ThrottledError
+from headrace.model.errors import CorruptError, NotFoundError, ThrottledError, UnavailableError
 
 ORDERS = Followed(ScopedName("s", "t"), None, "", "latest")
 
@@ -184,3 +190,78 @@ def test_a_forgotten_view_leaves_no_reader(world: World, monkeypatch: pytest.Mon
     for _ in range(3):
         world.views.open(ORDERS)
     assert [reader.is_open for reader in world.client.readers] == [False, True, True]
+
+
+class FarStore:
+    """The client of a machine that reaches the API and S3. Segment 0 has events of ten bytes, `stored` bytes in S3."""
+
+    def __init__(self, stored: int, end: int) -> None:
+        self.stored, self.end = stored, end
+        self.reaches_stores = False
+        self.tried: list[int] = []
+        self.admin = self
+
+    def stream_cut(self, scope: str, stream: str, *, at: str) -> StreamCut:
+        return StreamCut.of(scope, stream, {0: self.end})
+
+    def segments_between(self, scope: str, stream: str, start: object) -> Any:
+        return SimpleNamespace(ranges=[SimpleNamespace(segment_id=0, start_offset=0, end_offset=self.end)])
+
+    def chunks(
+        self, scope: str, stream: str, segment_id: int, *, from_offset: int, to_offset: int, limit: int
+    ) -> SimpleNamespace:
+        return SimpleNamespace(chunks=(), stored_until=max(self.stored, from_offset))
+
+    @contextmanager
+    def range_reader(self, part: SegmentRange, *, give_up_after_s: float) -> Iterator[Any]:
+        assert give_up_after_s == live_views.STORE_PATIENCE_S
+        self.tried.append(part.end)
+        yield SimpleNamespace(read_batch=chain(self._batches(part), [None]).__next__)
+
+    def _batches(self, part: SegmentRange) -> Iterator[EventBatch]:
+        last = part.end if self.reaches_stores else min(part.end, self.stored)
+        for offset in range(part.start, last - 9, 10):
+            yield EventBatch(0, offset, offset + 10, [b"%02d" % (offset // 10 % 100)])
+        if part.end > self.stored and not self.reaches_stores:
+            raise UnavailableError("segment store 10.0.0.1:12345 cannot be reached: time-out")
+        if last % 10:
+            raise CorruptError("the range ends within an event")
+
+
+def follow_segment(store: FarStore) -> tuple[World, str]:
+    world = World()
+    client: Any = store
+    world.views = LiveViews(client, lambda: world.now_s)
+    return world, world.views.open(Followed(ORDERS.stream, 0, "", "earliest"))
+
+
+def test_a_segment_is_read_from_s3_without_its_store():
+    world, view = follow_segment(store := FarStore(stored=55, end=100))
+    glance = world.views.look(view)
+    assert [event.offset for event in glance.events] == [0, 10, 20, 30, 40]
+    assert (glance.position, glance.is_stored) == (50, True)
+    assert world.views.look(view).matching == 0
+    store.stored = 85
+    world.now_s += TAIL_AGE_S
+    glance = world.views.look(view)
+    assert ([event.offset for event in glance.events], glance.is_stored) == ([50, 60, 70], True)
+    assert store.tried.count(100) == 1  # the store is not tried at each call
+
+
+def test_a_store_that_is_reached_again_is_read():
+    world, view = follow_segment(store := FarStore(stored=55, end=100))
+    assert world.views.look(view).is_stored
+    store.reaches_stores = True
+    assert world.views.look(view).position == 50
+    world.now_s += STORES_AGAIN_S
+    glance = world.views.look(view)
+    assert (glance.position, glance.is_stored) == (100, False)
+
+
+def test_a_stream_without_stores_says_what_to_do(world: World, monkeypatch: pytest.MonkeyPatch):
+    def unreachable(self: Reader, timeout_s: float) -> None:
+        raise UnavailableError("segment store 10.0.0.1:12345 cannot be reached: time-out")
+
+    monkeypatch.setattr(Reader, "read_batch", unreachable)
+    with pytest.raises(UnavailableError, match=r"cannot be reached: time-out; choose a segment of the picture"):
+        world.views.look(world.views.open(ORDERS))
