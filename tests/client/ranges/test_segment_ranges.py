@@ -361,7 +361,7 @@ def test_closing_a_reader_leaves_a_request_that_hangs(orders: Headrace, monkeypa
         segment_range for segment_range in orders.segment_ranges("shop", "orders") if segment_range.length_bytes
     )
     store = HangingStore(orders)
-    monkeypatch.setattr(range_bytes, "StreamRanges", lambda *_: store)
+    monkeypatch.setattr(range_bytes, "StreamRanges", lambda *_, **options: store)
     reader = orders.range_reader(part, read_history_from="segment_store")
     assert reader.read_batch() is not None
     store.asked.wait()
