@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-import zstandard
-
 from headrace.codec.log_record_header import ENTRY_BYTES_MAX
 from headrace.model.errors import CorruptError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -19,8 +23,9 @@ COMPRESSION_LEVEL: Final = 1
 
 def compress_payload(parts: Iterable[Buffer], length: int) -> bytes:
     """The parts one after the other, of `length` bytes together, as one compressed payload."""
-    compressor = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compressobj(size=length)
-    pieces = [compressor.compress(memoryview(part)) for part in parts]
+    compressor = zstd.ZstdCompressor(COMPRESSION_LEVEL)
+    compressor.set_pledged_input_size(length)  # the frame names it
+    pieces = [compressor.compress(part) for part in parts]
     pieces.append(compressor.flush())
     return b"".join(pieces)
 
@@ -31,10 +36,15 @@ def decompress_payload(payload: bytes | memoryview) -> bytes:
     Raises:
         CorruptError: it is not a whole zstd frame, or its content is larger than an entry may be.
     """
+    decompressor = zstd.ZstdDecompressor()
     try:
-        size = zstandard.get_frame_parameters(payload).content_size
-        if size > ENTRY_BYTES_MAX:  # also if it is not known
-            raise CorruptError(f"a compressed log entry claims {size} bytes, at most {ENTRY_BYTES_MAX} are allowed")
-        return zstandard.ZstdDecompressor().decompress(payload, max_output_size=ENTRY_BYTES_MAX)
-    except zstandard.ZstdError as error:
+        size = zstd.get_frame_info(payload).decompressed_size
+        if size is None or size > ENTRY_BYTES_MAX:
+            claim = "no size" if size is None else f"{size} bytes"
+            raise CorruptError(f"a compressed log entry claims {claim}, at most {ENTRY_BYTES_MAX} bytes are allowed")
+        content = decompressor.decompress(payload, max_length=size + 1)
+    except zstd.ZstdError as error:
         raise CorruptError(f"a compressed log entry cannot be decompressed: {error}") from error
+    if not decompressor.eof or decompressor.unused_data:
+        raise CorruptError("a compressed log entry is not one whole zstd frame")
+    return content
