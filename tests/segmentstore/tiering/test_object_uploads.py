@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from object_counts import assert_counts_agree
 from segment_writes import WRITER, write
@@ -16,10 +16,12 @@ from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.model.chunks import ChunkRun, chunk_run, packed_name
+from headrace.model.chunks import ChunkRun, LogPlace, chunk_run, packed_name
 from headrace.model.errors import UnavailableError
+from headrace.model.segment_attributes import CREATION_TIME, SEGMENT_TYPE, TABLE_KEY_LENGTH
 from headrace.ports.metadata_store import Write
 from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.containers.pending_merges import PendingMerge, due_move, flush_place
 from headrace.segmentstore.containers.segment import AcceptedState, Segment
 from headrace.segmentstore.tiering import object_uploads
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
@@ -507,3 +509,122 @@ def test_objects_have_all_bytes_in_whole_appends(appends: list[tuple[int, int]],
             ends = {sum(lengths[segment.name][: count + 1]) for count in range(len(lengths[segment.name]))}
             assert run.end in ends
             packed_bytes[segment] = run.end
+
+
+Entry = tuple[int, int, int]
+"""The offset, the length and the log entry of an append."""
+
+
+class Merged:
+    """Segments that get appends and are merged into each other, and what tier 2 has of them."""
+
+    def __init__(self) -> None:
+        self.pool = BlockPool(64 * BLOCK_BYTES, BLOCK_BYTES)
+        names = [f"scope/stream/{number}.#epoch.0" for number in range(6)]
+        self.segments = [Segment(number, name, self.pool, AcceptedState({}, 0)) for number, name in enumerate(names)]
+        self.segments[5].accepted.attributes.update({SEGMENT_TYPE: 1, TABLE_KEY_LENGTH: 16, CREATION_TIME: 5})
+        self.entries: dict[Segment, list[Entry]] = {segment: [] for segment in self.segments}
+        self.bytes = dict.fromkeys(self.segments, b"")
+        self.operations = itertools.count(1)
+
+    def append(self, segment: Segment, length: int) -> None:
+        reservation, entry = self.pool.reserve(length), next(self.operations)
+        assert reservation is not None
+        data = bytes([entry]) * length
+        reservation.fill([memoryview(data)])
+        segment.index.add(segment.durable.length, reservation, entry)
+        self._lengthen(segment, data, entry, [(0, length, entry)])
+
+    def merge(self, source: Segment, target: Segment) -> None:
+        entry, shift = next(self.operations), target.durable.length
+        self.segments.remove(source)
+        source.accepted.removed = True
+        source.index.move_to(target.index, shift)
+        target.add_merge(PendingMerge(shift, source.durable.length, source, 1_000 * entry, entry))
+        self._lengthen(target, self.bytes[source], entry, self.entries[source])
+
+    def _lengthen(self, segment: Segment, data: bytes, entry: int, entries: list[Entry]) -> None:
+        shift = segment.durable.length
+        segment.times.note(shift, 1_000 * entry)
+        self.entries[segment] += [(shift + offset, length, logged) for offset, length, logged in entries]
+        self.bytes[segment] += data
+        segment.accepted.length = segment.durable.length = shift + len(data)
+
+    def expected(
+        self, object_bytes_max: int, waits: Callable[[PendingMerge], bool]
+    ) -> Iterator[tuple[Segment, int, int, int, LogPlace]]:
+        """The place, offset, length, position and log place of each run of the next object."""
+        position = 0
+        for segment in self.segments:
+            place, shift, end = flush_place(segment, object_bytes_max, waits)
+            length, newest = 0, 0
+            for piece in self._pieces(segment, place, shift, end):
+                piece_bytes = sum(each[1] for each in piece)
+                if position + length + piece_bytes > object_bytes_max and (position or length):
+                    break
+                length += piece_bytes
+                newest = max(newest, *(each[2] for each in piece))
+            start = place.tiered.length
+            newest = max([newest, *(m.ledger_entry for m in place.merges if start <= m.offset < start + length)])
+            if length:
+                yield place, start, length, position, LogPlace(7, newest)
+            position += length
+
+    def _pieces(self, segment: Segment, place: Segment, shift: int, end: int) -> Iterator[list[Entry]]:
+        """What must not be divided: the appends of a merge that enters directly, and each other append."""
+
+        def merge_of(entry: Entry) -> int:
+            inside = (merge.offset for merge in place.merges if merge.offset <= entry[0] - shift < merge.end)
+            return next(inside, -1 - entry[0])
+
+        start = shift + place.tiered.length
+        left = [each for each in self.entries[segment] if start <= each[0] < end]
+        return (list(piece) for _, piece in itertools.groupby(left, merge_of))
+
+    def enter(self, runs: list[tuple[Segment, ChunkRun]], object_bytes_max: int) -> None:
+        for place, run in runs:
+            place.advance_tiered(run.end)
+        for segment in self.segments:
+            while (due := due_move(segment, object_bytes_max)) is not None:
+                due.target.advance_tiered(due.merge.end)
+
+
+PACKING_STEPS = st.tuples(
+    st.sampled_from(["append", "append", "append", "merge", "merge", "flush"]), st.integers(0, 5), st.integers(1, 8)
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(steps=st.lists(PACKING_STEPS, min_size=15, max_size=50), object_bytes_max=st.integers(5, 40))
+def test_objects_have_whole_merges_or_parts_by_source(steps: list[tuple[str, int, int]], object_bytes_max: int):
+    merged = Merged()
+    steps = [*steps, *[("flush", 0, 0)] * 30]
+    for step, first, second in steps:
+        segment, other = (merged.segments[each % len(merged.segments)] for each in (first, second))
+        if step == "append":
+            merged.append(segment, second)
+        elif step == "merge" and segment is not other and segment.durable.length:
+            merged.merge(segment, other)
+        elif step == "flush":
+            # Merges may have to wait, and only the first segments may have been asked for.
+            def waits(merge: PendingMerge, number: int = first * second) -> bool:
+                return bool(number) and merge.ledger_entry % number == 0
+
+            expected = list(merged.expected(object_bytes_max, waits))
+            ends = {each: each.tiered.length for each in merged.segments}
+            packed = pack(merged.segments, "object", object_bytes_max, ends.get, 7, waits)
+            found = [(place, run.offset, run.length, run.position, run.logged) for place, run in packed.runs]
+            assert found == expected
+            data = b"".join(packed.parts)
+            assert len(data) == packed.length
+            for place, run in packed.runs:
+                home, shift = place.home
+                begin, end = shift + run.offset, shift + run.end
+                assert data[run.position :][: run.length] == merged.bytes[home][begin:end]
+                assert run.table == place.table_mark
+                # Under the name of a source, bytes have no times: those of the merge count.
+                times = None if run.times is None else run.times[:2]
+                points = home.times.between(begin, end)
+                assert times == ((points[0].first, points[-1].last) if place is home else None)
+            merged.enter(packed.runs, object_bytes_max)
+    assert not any(segment.is_flushable for segment in merged.segments)
