@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,16 +17,19 @@ from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
+from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.chunks import ChunkRun, LogPlace, chunk_run, packed_name
 from headrace.model.errors import UnavailableError
 from headrace.model.segment_attributes import CREATION_TIME, SEGMENT_TYPE, TABLE_KEY_LENGTH
 from headrace.ports.metadata_store import Write
 from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.cache.reservations import Block
 from headrace.segmentstore.containers.pending_merges import PendingMerge, due_move, flush_place
 from headrace.segmentstore.containers.segment import AcceptedState, Segment
 from headrace.segmentstore.tiering import object_uploads
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
-from headrace.segmentstore.tiering.object_uploads import pack
+from headrace.segmentstore.tiering.object_uploads import ObjectUploads, PackedObject, pack
+from headrace.segmentstore.tiering.owner_writes import ObjectNames
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
 
 OBJECT_BYTES = 1_000
@@ -628,3 +632,124 @@ def test_objects_have_whole_merges_or_parts_by_source(steps: list[tuple[str, int
                 assert times == ((points[0].first, points[-1].last) if place is home else None)
             merged.enter(packed.runs, object_bytes_max)
     assert not any(segment.is_flushable for segment in merged.segments)
+
+
+class Uploads:
+    """Uploads of a container, whose PUTs a test ends, with segments to put."""
+
+    def __init__(self, in_flight_max: int = WINDOW) -> None:
+        self.pool = BlockPool(64 * BLOCK_BYTES, BLOCK_BYTES)
+        self.segments = [Segment(n, f"scope/stream/{n}.#epoch.0", self.pool, AcceptedState({}, 0)) for n in range(3)]
+        self.chunks = HeldChunkStorage()
+        self.uploads = ObjectUploads(self.chunks, self.pool, ObjectNames(0, 0, ManualClock()), in_flight_max)
+        self.released = list[str]()
+
+    async def put(self, name: str, *runs: tuple[Segment, int, int], blocks: Sequence[Block] = ()) -> None:
+        """Start the PUT of an object with runs of these segments, from and up to these offsets."""
+        release = contextlib.ExitStack()
+        release.callback(self.released.append, name)
+        entered = [(place, ChunkRun(begin, end - begin, name, 0)) for place, begin, end in runs]
+        packed = PackedObject([memoryview(b"bytes")], list(blocks), entered, 5)
+        self.uploads.start(packed, f"container-0/{name}", release, 0.0)
+        await asyncio.sleep(0)
+
+    async def answer(self, name: str, error: Exception | None = None) -> None:
+        self.chunks.let_go(f"container-0/{name}", error)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("runs", "answers", "count"),
+    [
+        ((49, 48), "yy", 2),
+        ((49, 49), "yy", 1),  # each object has one more write, that of its count
+        ((200, 1), "yy", 1),
+        ((1, 1, 1), "yyy", 3),
+        ((1, 1, 1), "yny", 1),
+        ((1, 1, 1), "yey", 1),
+        ((40, 60, 1), "yyy", 1),
+        ((30, 30, 30, 30), "yyyy", 3),
+    ],
+)
+async def test_stored_objects_fit_into_one_transaction(runs: tuple[int, ...], answers: str, count: int):
+    """Neither one that is not stored nor one that does not fit is passed over."""
+    world = Uploads()
+    names = [f"o-{number}" for number in range(len(runs))]
+    for name, number in zip(names, runs, strict=True):
+        await world.put(name, *[(world.segments[0], 0, 1)] * number)
+    for name, answer in reversed([*zip(names, answers, strict=True)]):
+        if answer != "n":
+            await world.answer(name, UnavailableError("away") if answer == "e" else None)
+    stored = await world.uploads.stored()
+    assert [upload.object_name for upload in stored] == [f"container-0/{name}" for name in names[:count]]
+    world.uploads.discard()
+
+
+async def test_bytes_under_way_are_not_packed_again():
+    world = Uploads()
+    plain, target, source = world.segments
+    await world.put("first", (plain, 0, 100), (source, 0, 10))
+    await world.put("second", (plain, 100, 200))
+    target.tiered.length = 7
+    inner = Segment(9, "scope/stream/9.#epoch.0", world.pool, AcceptedState({}, 0))
+    assert [world.uploads.packed_end(each) for each in (plain, target, source)] == [200, 7, 10]
+    target.add_merge(PendingMerge(7, 5, inner, 1, 1))
+    assert world.uploads.packed_end(target) == 7
+    assert world.uploads.merged_sources == set()
+    target.add_merge(PendingMerge(12, 10, source, 2, 2))
+    assert world.uploads.packed_end(target) is None, "what enters under the source's name is not known yet"
+    assert world.uploads.merged_sources == {source.name}
+    await world.answer("first")
+    plain.tiered.length, source.tiered.length = 100, 10
+    world.uploads.entered(await world.uploads.stored())
+    assert [world.uploads.packed_end(each) for each in (plain, target, source)] == [200, 7, 10]
+    assert world.uploads.merged_sources == set()
+    await world.put("third", (target, 7, 12))
+    assert world.uploads.packed_end(target) is None
+    await world.answer("second")
+    plain.tiered.length = 200
+    world.uploads.entered(await world.uploads.stored())
+    assert len(world.uploads) == 1
+    world.uploads.discard()
+    assert [world.uploads.packed_end(each) for each in (plain, target)] == [200, 7]
+
+
+@pytest.mark.parametrize("entered", [True, False])
+async def test_objects_hold_memory_until_they_have_entered(entered: bool):
+    world = Uploads()
+    segment = world.segments[0]
+    reservation = world.pool.reserve(10)
+    assert reservation is not None
+    (block,) = reservation.blocks
+    before = block.references
+    await world.put("first", (segment, 0, 10), blocks=[block])
+    await world.put("second", (segment, 10, 20), blocks=[block])
+    assert (block.references, world.released) == (before + 2, [])
+    if entered:
+        await world.answer("first")
+        segment.tiered.length = 10
+        world.uploads.entered(await world.uploads.stored())
+        assert (block.references, world.released) == (before + 1, ["first"])
+    world.uploads.discard()
+    assert (block.references, world.released) == (before, ["first", "second"])
+
+
+async def test_the_window_grows_with_objects_that_enter():
+    """After a failure it is one object."""
+    world = Uploads(in_flight_max=3)
+    segment = world.segments[0]
+    world.uploads.discard()
+    windows = list[int]()
+    for turn in range(4):
+        names = list[str]()
+        while world.uploads.has_room:
+            names.append(f"o-{turn}-{len(names)}")
+            await world.put(names[-1], (segment, segment.tiered.length, segment.tiered.length))
+        windows.append(len(names))
+        await world.answer(names[0])
+        world.uploads.entered(await world.uploads.stored())
+        for name in names[1:]:
+            await world.answer(name)
+            world.uploads.entered(await world.uploads.stored())
+    assert windows == [1, 2, 3, 3]
