@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from collections.abc import Callable
 from dataclasses import astuple
 
 import pytest
@@ -102,3 +103,20 @@ def test_a_write_conflict_survives_a_process_boundary():
     record = Record(Key("p", "s"), 3, {"a": 1})
     copy = pickle.loads(pickle.dumps(WriteConflictError("lost", {0: record, 2: None})))
     assert (copy.message, copy.failed, copy.specific_code) == ("lost", {0: record, 2: None}, "conflict")
+
+
+@pytest.mark.parametrize(
+    ("made", "code", "said"),
+    [
+        (errors.source_incomplete, "source_incomplete", "may lack bytes that were acknowledged"),
+        (errors.segment_quarantined, "segment_quarantined", "accepts no more bytes"),
+    ],
+)
+def test_a_state_of_a_segment_has_a_code_of_its_own(
+    made: Callable[[str], errors.IllegalStateError], code: str, said: str
+):
+    error = made("s/t/0")
+    assert type(error) is errors.IllegalStateError
+    assert (error.specific_code, error.details) == (code, {"segment": "s/t/0"})
+    assert error.message.startswith("segment s/t/0 ")
+    assert said in error.message
