@@ -127,34 +127,38 @@ def test_durations_are_not_negative() -> None:
     assert refused.value.message == "open: timeout_s is -0.5 (float), but must be a number of seconds from 0 on"
 
 
-@checked_calls("judged")
-class Calls:
-    def plain(self, count: int, *, name: str = "") -> tuple[int, str]:
-        return count, name
-
-    async def later(self, count: int) -> int:
-        return count
-
-    def free(self, anything) -> object:  # type: ignore[no-untyped-def]
-        return anything
-
-    def judged(self, count: int) -> int:
-        return count
-
-    def _inner(self, count: int) -> int:
-        return count
-
-
 @pytest.mark.anyio
 async def test_calls_are_checked_and_return_what_they_did() -> None:
+    @checked_calls("judged")
+    class Calls:
+        def plain(self, count: int, *, name: str = "") -> tuple[int, str]:
+            return count, name
+
+        async def later(self, count: int) -> int:
+            return count
+
+        def free(self, anything) -> object:  # type: ignore[no-untyped-def]
+            return anything
+
+        def judged(self, count: int) -> int:
+            return count
+
+        def _inner(self, count: int) -> int:
+            return count
+
     calls: Any = Calls()
     assert calls.plain(1, name="a") == (1, "a")
     assert await calls.later(2) == 2
     assert (calls.free("a"), calls.judged("a"), calls._inner("a")) == ("a", "a", "a")
-    for refused in (lambda: calls.plain("a"), lambda: calls.plain(1, name=2), lambda: calls.plain(count="a")):
-        with pytest.raises(InvalidRequestError, match=r"Calls.plain: (count|name) is"):
+    for refused in (
+        lambda: calls.plain("a"),
+        lambda: calls.plain(1, name=2),
+        lambda: calls.plain(count="a"),
+        lambda: calls.plain("a", 1),
+    ):
+        with pytest.raises(InvalidRequestError, match=r"Calls\.plain: (count|name) is"):
             refused()
-    with pytest.raises(InvalidRequestError, match=r"Calls.later: count is 'a'"):
+    with pytest.raises(InvalidRequestError, match=r"Calls\.later: count is 'a'"):
         await calls.later("a")
 
 
