@@ -146,6 +146,10 @@ async def test_calls_are_checked_and_return_what_they_did() -> None:
         def _inner(self, count: int) -> int:
             return count
 
+        @property
+        def size(self) -> int:
+            return 3
+
     calls: Any = Calls()
     assert calls.plain(1, name="a") == (1, "a")
     assert await calls.later(2) == 2
@@ -158,8 +162,12 @@ async def test_calls_are_checked_and_return_what_they_did() -> None:
     ):
         with pytest.raises(InvalidRequestError, match=r"Calls\.plain: (count|name) is"):
             refused()
+    with pytest.raises(TypeError, match="positional"):
+        calls.plain(1, 2)
+    later = calls.later("a")  # refused when it is awaited
     with pytest.raises(InvalidRequestError, match=r"Calls\.later: count is 'a'"):
-        await calls.later("a")
+        await later
+    assert calls.size == 3
 
 
 LAZY_MODULE = """
