@@ -435,6 +435,19 @@ async def test_full_link_has_its_member_catch_up():
     ]
 
 
+async def test_member_that_comes_back_gets_all_that_it_lacks():
+    owner = ScriptedOwner()
+    writer = await owner.recovered()
+    owner.owned.link_lost(B)
+    for data in (b"one", b"two", b"three"):
+        owner.append(data)
+    owner.members.entries.clear()
+    while writer.member_states()[B] is not MemberState.STREAMING:
+        owner.tick(100)
+        await owner.answer(B)
+    assert owner.members.numbers() == [(B, END), (B, END + 1), (B, END + 2)]
+
+
 async def test_members_are_told_what_is_acknowledged():
     owner = ScriptedOwner()
     writer = await owner.recovered()

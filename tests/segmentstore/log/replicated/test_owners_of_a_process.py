@@ -197,13 +197,14 @@ async def test_close_ends_logs_links_replicas_and_threads():
     process.ledgers.start(process.sessions, process.links)
     assert process.links.events is process.ledgers
     assert process.ledgers._ticks.is_running
-    ledger = await process.opened()
+    ledgers = [await process.opened(container) for container in (3, 4)]
     await process.ledgers.close()
     assert process.links.is_closed
     assert not process.ledgers._ticks.is_running
     assert process.ledgers.owned == {}
-    with pytest.raises(UnavailableError, match="the store stops"):
-        ledger.append([b"x"], lambda _error: None)
+    for ledger in ledgers:
+        with pytest.raises(UnavailableError, match="the store stops"):
+            ledger.append([b"x"], lambda _error: None)
     for threads in (process.sessions._threads, process.ledgers._shared.threads):
         with pytest.raises(RuntimeError, match="after shutdown"):
             await threads.run(int)

@@ -145,6 +145,19 @@ async def test_acknowledged_position_is_in_later_records():
     assert truncation.acknowledged_before == 2
 
 
+async def test_each_log_of_a_pulse_hears_of_it():
+    replicas = Replicas()
+    link = replicas.link()
+    for container in (3, 4, 5):
+        await replicas.opened(link, container)
+        for number in range(3):
+            replicas.append(link, number, container)
+        await replicas.synced()
+    replicas.sessions.received(link, Pulse(0, 0, tuple(PulseItem(container, 3, 2) for container in (3, 4, 5))))
+    truncations = [(record.container, record.truncated_before) for record in replicas.journal.queued]
+    assert truncations == [(3, 2), (4, 2), (5, 2)]
+
+
 async def test_logs_hear_of_a_lost_link():
     replicas = Replicas()
     lost, other = replicas.link(), replicas.link()
@@ -468,12 +481,16 @@ async def test_close_ends_reads_and_their_threads():
         return []
 
     replicas.journal.read = read
-    replicas.sessions.received(link, Read(1, 3, EPOCH, 0, 0, 100))
-    (task,) = replicas.sessions._reading
+    for number in range(3):
+        replicas.sessions.received(link, Read(number, 3, EPOCH, 0, 0, 100))
+    tasks = list(replicas.sessions._reading)
     await asyncio.sleep(0)
-    await replicas.sessions.close()
+    closing = asyncio.ensure_future(replicas.sessions.close())
+    for _ in range(5):
+        await asyncio.sleep(0)
     ends.set()
-    assert task.cancelled()
+    await closing
+    assert [task.cancelled() for task in tasks] == [True] * 3
     assert link.take() == []
     with pytest.raises(RuntimeError, match="after shutdown"):
         await replicas.sessions._threads.run(int)
@@ -525,6 +542,18 @@ async def test_only_idle_copies_with_entries_are_looked_up(monkeypatch: pytest.M
         monkeypatch.setattr(loop, "time", time)
     assert records.asked == [[3]], "container 4 is not idle, and container 5 has no entry"
     assert [replicas.sessions.log(each).is_empty for each in (3, 4)] == [True, False]
+
+
+async def test_all_idle_copies_are_dropped_after_one_read():
+    replicas, records = Replicas(), Records()
+    link = replicas.link()
+    for container in (3, 4, 5):
+        await replicas.opened(link, container)
+        replicas.append(link, 0, container)
+        await replicas.synced()
+    await replicas.sessions.drop_unneeded(cast("ContainerLogRecords", records), idle_s=0)
+    assert records.asked == [[3, 4, 5]]
+    assert all(replicas.sessions.log(each).is_empty for each in (3, 4, 5))
 
 
 async def test_no_record_is_read_without_an_idle_copy():

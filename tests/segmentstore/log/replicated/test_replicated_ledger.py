@@ -11,12 +11,12 @@ from scripted_log_owner import CONTAINER, END, EPOCH, FORMER, LOG, OWN, B, C, Sc
 
 from headrace.codec.log_record_header import RECORD_HEADER_BYTES
 from headrace.codec.replica_messages import HeldRun
-from headrace.model.container_logs import ContainerLog, LedgerStart, LogState
+from headrace.model.container_logs import ContainerLog, LedgerChain, LedgerStart, LogState
 from headrace.model.errors import CorruptError, FencedError, InvalidRequestError, UnavailableError
 from headrace.segmentstore.log.journal.entry_runs import HeldBytes
-from headrace.segmentstore.log.journal.journal_interface import FILES_HELD_BY_IDLE_CONTAINER_MAX
+from headrace.segmentstore.log.journal.journal_interface import FILES_HELD_BY_IDLE_CONTAINER_MAX, EntryJournal
 from headrace.segmentstore.log.journal.journal_reader import StoredEntry
-from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedger
+from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedger, _held_bytes
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +56,19 @@ async def test_entry_counts_with_its_header():
     assert append(ledger, 5) == END
     assert ledger.held_bytes == END * COUNTED + 5 + RECORD_HEADER_BYTES
     assert ledger.next_entry == END + 1
+
+
+def test_entries_of_all_ledgers_are_held():
+    def ledger(container: int, epoch: int, low: int, high: int) -> tuple[list[SimpleNamespace], None]:
+        assert container == CONTAINER
+        lengths = [1000 * epoch + entry for entry in range(low, high)]
+        layout = SimpleNamespace(layout=SimpleNamespace(header_bytes=7))
+        return [SimpleNamespace(first_entry=low, lengths=lambda: lengths, log_file=layout)], None
+
+    journal = cast("EntryJournal", SimpleNamespace(index=SimpleNamespace(ledger=ledger)))
+    chain = LedgerChain((LedgerStart(2, 0), LedgerStart(4, 5), LedgerStart(5, 8)))
+    held = _held_bytes(journal, CONTAINER, chain, 3, 9)
+    assert held.total == 2003 + 2004 + 4005 + 4006 + 4007 + 5008 + 6 * 7
 
 
 async def test_appended_bytes_speed_up_catching_up():
