@@ -735,6 +735,21 @@ async def test_objects_hold_memory_until_they_have_entered(entered: bool):
     assert (block.references, world.released) == (before, ["first", "second"])
 
 
+@pytest.mark.parametrize(("removed", "left"), [(True, 1), (False, 0)])
+async def test_a_run_of_another_length_discards_what_is_behind(removed: bool, left: int):
+    """Unless its segment is gone, so that nothing of it was packed again."""
+    world = Uploads()
+    first, second, third = world.segments
+    await world.put("first", (first, 0, 10), (second, 0, 10))
+    await world.put("second", (third, 0, 10))
+    await world.answer("first")
+    first.tiered.length, second.tiered.length = 10, 5
+    second.accepted.removed = removed
+    world.uploads.entered(await world.uploads.stored())
+    assert len(world.uploads) == left
+    world.uploads.discard()
+
+
 async def test_the_window_grows_with_objects_that_enter():
     """After a failure it is one object."""
     world = Uploads(in_flight_max=3)
