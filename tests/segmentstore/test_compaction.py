@@ -68,6 +68,19 @@ def test_what_makes_a_whole_chunk_becomes_one_and_no_more():
     assert chosen[0].offset == 0
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_a_chunk_has_no_run_that_it_does_not_need(count: int):
+    runs = run_list([COMPACTED_CHUNK_BYTES_MIN // 2] * count)
+    assert list(runs_to_merge(runs, RUNS_MIN)) == runs[:2]
+
+
+def test_runs_of_many_objects_are_merged_as_far_as_they_fit():
+    """Each needs a write for its record, and one for the count of its object."""
+    runs = run_list([100] * RUNS_LOOKED_AT)
+    assert list(runs_to_merge(runs, RUNS_MIN)) == runs[: REPLACED_WRITES_MAX // 2]
+    assert not runs_to_merge(runs[:1], 1)
+
+
 def test_a_gap_or_a_large_run_ends_what_can_be_merged():
     runs = run_list([100] * 70)
     del runs[20]

@@ -169,6 +169,12 @@ async def test_logs_with_copies_need_no_lease():
     assert (ledgers.needs_lease(LOG), ledgers.epochs()) == (False, {})
 
 
+async def test_space_of_a_process_is_that_of_its_journal():
+    process = Process()
+    process.journal.log_bytes = 5
+    assert process.ledgers.space() == process.journal.space()
+
+
 async def test_received_bytes_are_those_of_the_replicas():
     process = Process().start()
     process.sessions._received_bytes = 5
@@ -310,6 +316,9 @@ async def test_answers_reach_the_log_that_they_name():
     process.ledgers.received(B, Ack((AckItem(4, session, EPOCH, 1), AckItem(9, 1, 1, 1))))
     assert [process.writer(each).positions[B] for each in (3, 4)] == [-1, 0]
     assert [process.writer(each).acknowledged_entry for each in (3, 4)] == [-1, 0]
+    items = [AckItem(each, process.writer(each).session_of(C), EPOCH, 1) for each in (3, 4)]
+    process.ledgers.received(C, Ack(tuple(items)))
+    assert [process.writer(each).positions[C] for each in (3, 4)] == [0, 0]
     process.ledgers.received(C, Nack(3, process.writer(3).session_of(C), NACK_DISK_FULL, 0))
     assert [process.writer(each).member_states()[C] is MemberState.DOWN for each in (3, 4)] == [True, False]
 
