@@ -414,12 +414,14 @@ async def test_space_is_looked_at_once_a_second():
 
 async def test_tick_places_and_passes_time():
     process = Process().start()
-    await process.opened()
+    for container in (3, 4):
+        await process.opened(container)
     moved = LogPlan((OWN, B), 3, Placement({}, {OWN: "a", B: "b"}))
     process.plan = lambda _container: moved
     await process.tick()
-    assert process.ledgers.owned[LOG].plan is moved
-    process.ledgers.owned[LOG].end(FencedError("another owner"))
+    assert [owned.plan is moved for owned in process.ledgers.owned.values()] == [True, True]
+    for owned in process.ledgers.owned.values():
+        owned.end(FencedError("another owner"))
     process.plan = lambda _container: pytest.fail("a log that has ended needs no plan")
     await process.tick()
 
