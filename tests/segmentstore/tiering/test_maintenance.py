@@ -135,9 +135,13 @@ async def test_refusal_is_repeated_and_counted(caplog: pytest.LogCaptureFixture)
     container = Container()
     refused = UnavailableError("denied", code=CHUNK_STORAGE_REFUSED)
     assert tasks_of(container)._failed(refused, 2.0) is True
-    assert "event=storage_refused container=4" in caplog.text
+    assert f"event=storage_refused container=4 cause={CHUNK_STORAGE_REFUSED} retry_s=2.0" in caplog.text
     assert "chore_retry" not in caplog.text
     assert (container.failures, container.storage_refusals) == ([], 1)
+    known = UnavailableError("denied", code=CHUNK_STORAGE_REFUSED, details={"cause": "AccessDenied"})
+    assert tasks_of(container)._failed(known, 4.0) is True
+    assert "event=storage_refused container=4 cause=AccessDenied retry_s=4.0" in caplog.text
+    assert container.storage_refusals == 2
 
 
 async def test_contradiction_fails_the_container():
