@@ -14,7 +14,10 @@ from headrace.model.cluster import (
     FIRST_PROTOCOL,
     GIVING_WAY_MS,
     REPLICA_PROTOCOL,
+    SILENT_S,
     STORE_FORGOTTEN_AFTER_MS,
+    UNCHANGED_S,
+    UNCHANGED_WITHOUT_LINK_S,
     UNHEARD_S,
     UNSERVED_MAX_MS,
     VERSION_MAX,
@@ -388,3 +391,18 @@ def test_only_a_store_with_a_replica_ends_silently():
     served = replace(alone, replica_id="r")
     ended = replace(served, state=StoreState.LOST)
     assert [has_ended_silently(lease, 1e6, 1e6) for lease in (alone, served, ended)] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "unchanged_s", "has_ended"),
+    [
+        (SILENT_S, UNCHANGED_S, True),
+        (SILENT_S - 0.1, 1e6, False),
+        (1e6, UNCHANGED_S - 0.1, False),
+        (None, UNCHANGED_WITHOUT_LINK_S, True),
+        (None, UNCHANGED_WITHOUT_LINK_S - 0.1, False),
+    ],
+)
+def test_a_store_ends_when_its_replica_and_lease_are_still(silent_s: float | None, unchanged_s: float, has_ended: bool):
+    lease = StoreLease("a", "h", 1, "z", 1, "disk-a", "task-a", 0, replica_id="r")
+    assert has_ended_silently(lease, silent_s, unchanged_s) == has_ended

@@ -25,6 +25,7 @@ from headrace.segmentstore.tiering.chunk_directory import REPLACED_WRITES_MAX, f
 from headrace.segmentstore.tiering.compactor import (
     COMPACTED_CHUNK_BYTES_MIN,
     HINTED_SEGMENTS_MAX,
+    READS_AT_ONCE_MAX,
     RUNS_LOOKED_AT,
     CompactionBudget,
     SmallRuns,
@@ -372,11 +373,108 @@ async def test_runs_of_a_segment_with_an_unanswered_write_wait(world: World):
         expected = await small_runs(running, client, SEGMENTS[0], 4)
         with pytest.raises(UnavailableError), owned.container.unanswered.noted(SEGMENTS[0]):
             raise UnavailableError("no answer")
-        await owned.maintenance.run_pass()
+        assert not await owned.maintenance.run_pass()
         assert len(runs_of(world, SEGMENTS[0])) == 4
         world.clock.advance(UNANSWERED_WRITE_S)
         await owned.maintenance.run_pass()
         assert [each.length for each in runs_of(world, SEGMENTS[0])] == [len(expected)]
+
+
+@pytest.mark.parametrize("reason", ["unanswered", "away"])
+async def test_all_segments_of_an_attempt_are_looked_at_again(world: World, reason: str):
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        for segment in SEGMENTS:
+            await client.create(segment)
+            await small_runs(running, client, segment, 4)
+        if reason == "unanswered":
+            with pytest.raises(UnavailableError), owned.container.unanswered.noted(*SEGMENTS):
+                raise UnavailableError("no answer")
+            assert not await owned.maintenance.run_pass()
+            world.clock.advance(UNANSWERED_WRITE_S)
+        else:
+            honest = world.chunks.put
+
+            async def away(*_):
+                raise UnavailableError("S3 is away")
+
+            world.chunks.put = away
+            with pytest.raises(UnavailableError):
+                await owned.maintenance.run_pass()
+            world.chunks.put = honest
+            world.clock.advance(60)
+        assert [len(runs_of(world, segment)) for segment in SEGMENTS] == [4, 4, 4]
+        while await owned.maintenance.run_pass():
+            world.clock.advance(60)
+        assert [len(runs_of(world, segment)) for segment in SEGMENTS] == [1, 1, 1]
+
+
+async def test_a_deleted_segment_leaves_the_others_to_be_merged(world: World):
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        for segment in SEGMENTS:
+            await client.create(segment)
+            await small_runs(running, client, segment, 4)
+        assert isinstance(await client.call(wire.DeleteSegment(9, SEGMENTS[0])), wire.SegmentDeleted)
+        await owned.maintenance.run_pass()
+        assert [len(runs_of(world, segment)) for segment in SEGMENTS[1:]] == [1, 1]
+
+
+async def test_missing_bytes_leave_the_others_to_be_merged(world: World, caplog: pytest.LogCaptureFixture):
+    """They are an error of their readers. All other data of the container stays available."""
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        await client.create(SEGMENTS[0])
+        await small_runs(running, client, SEGMENTS[0], 4)
+        await world.chunks.delete([runs_of(world, SEGMENTS[0])[1].object_name])
+        owned.container.metadata.segments[SEGMENTS[0]].index.release_all()
+        objects = packed_objects(world)
+        await owned.maintenance.run_pass()
+        assert f"event=foreign_change container=0 segment={SEGMENTS[0]!r} offset=0 " in caplog.text
+        assert packed_objects(world) == objects, "there is nothing to write"
+        assert len(runs_of(world, SEGMENTS[0])) == 4
+        await small_runs(running, client, SEGMENTS[0], 4, first=4)
+        await client.create(SEGMENTS[1])
+        await small_runs(running, client, SEGMENTS[1], 4)
+        world.clock.advance(60)
+        await owned.maintenance.run_pass()
+        assert [len(runs_of(world, segment)) for segment in SEGMENTS[:2]] == [8, 1]
+        assert owned.container.failure is None
+
+
+async def test_many_runs_are_read_a_few_at_once_and_joined(world: World):
+    world.limits = replace(world.limits, compacted_runs_min=20)
+    honest, running_now, most = world.chunks.read, [0], [0]
+
+    async def read(*asked):
+        running_now[0] += 1
+        most[0] = max(most[0], running_now[0])
+        await asyncio.sleep(0)
+        try:
+            return await honest(*asked)
+        finally:
+            running_now[0] -= 1
+
+    async with world.running() as running:
+        client = await running.connect()
+        owned = await resting(running)
+        await client.create(SEGMENTS[0])
+        compacted = 0
+        for first in (20, 40):
+            expected = await small_runs(running, client, SEGMENTS[0], 20, first=first)
+            owned.container.metadata.segments[SEGMENTS[0]].index.release_all()
+            world.chunks.read = read
+            world.clock.advance(60)
+            await owned.maintenance.run_pass()
+            world.chunks.read = honest
+            merged = runs_of(world, SEGMENTS[0])[-1]
+            assert stored_now(world, merged)[-len(expected) :] == expected
+            assert most == [READS_AT_ONCE_MAX]
+            compacted += merged.times.block_position + merged.times.block_length  # the whole object
+            assert owned.container.metrics.compacted_bytes == compacted
 
 
 async def test_it_keeps_still_while_tier_1_or_tier_2_is_in_trouble(world: World):
