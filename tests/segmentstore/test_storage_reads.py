@@ -111,6 +111,50 @@ async def test_a_request_ends_when_the_last_who_wants_it_has_gone():
     assert cache.get(wanted) is None
 
 
+async def test_ranges_unused_for_longest_are_forgotten_first():
+    storage = Gated()
+    cache = RangeCache(storage, 100)
+    for name in "ab":
+        await cache.read(Range(name, 0, 40))
+    assert cache.get(Range("a", 0, 40)) == bytes(40)
+    await cache.read(Range("c", 0, 40))
+    assert [cache.get(Range(name, 0, 40)) is not None for name in "abc"] == [True, False, True]
+
+
+async def test_the_whole_budget_can_be_used_at_once():
+    storage = Gated()
+    storage.slow.update("abcd")
+    cache = RangeCache(storage, 100)
+    assert cache.takes_large(Range("a", 0, 75))
+    assert not cache.takes_large(Range("a", 0, 76))
+    reads = [asyncio.ensure_future(cache.read(Range(name, 0, 50))) for name in "ab"]
+    reads.append(asyncio.ensure_future(cache.read(Range("c", 0, 1))))
+    await turns()
+    assert storage.asked == [Range("a", 0, 50), Range("b", 0, 50)]
+    storage.go_on.set()
+    assert await asyncio.gather(*reads) == [bytes(50), bytes(50), bytes(1)]
+    assert await cache.read(Range("d", 0, 100)) == bytes(100)
+
+
+async def test_a_request_goes_on_for_the_one_that_needs_it():
+    storage = Gated()
+    storage.slow.add("a")
+    cache = RangeCache(storage, 100)
+    wanted = Range("a", 0, 60)
+    reader = asyncio.ensure_future(cache.read(wanted))
+    await turns()
+    expected = cache.expect(wanted)
+    cache.release(wanted, expected)
+    await turns()
+    assert not reader.done()
+    reader.cancel()
+    await asyncio.sleep(0)
+    again = asyncio.ensure_future(cache.read(wanted))  # the request is cancelled, but has not ended
+    storage.go_on.set()
+    assert await again == bytes(60)
+    assert (len(storage.asked), cache.requested_bytes) == (2, 0)
+
+
 async def test_small_requests_have_room_while_large_ones_are_stuck():
     storage = Gated()
     storage.slow.add("slow")
