@@ -63,6 +63,8 @@ def test_a_refused_open_names_its_session_and_the_promise():
 def test_an_entry_of_no_ledger_is_refused_by_number():
     log = opened_log(10)
     assert send(log, 9, link=OTHER_LINK) == [Answer(OTHER_LINK, Nack(CONTAINER, 5, NACK_PROTOCOL, 9))]
+    log.open(LINK, Open(CONTAINER, 77, 3, 10, (LedgerStart(3, 10),)))
+    assert send(log, 9) == [Answer(LINK, Nack(CONTAINER, 77, NACK_PROTOCOL, 9))]
 
 
 def test_a_gap_is_reported_over_the_link_of_the_session():

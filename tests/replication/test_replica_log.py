@@ -351,6 +351,15 @@ def test_recovered_truncation_point_is_not_journalled_again():
     assert truncations(log.pulse(LINK, 5, 5)) == [5]
 
 
+@pytest.mark.parametrize("start", [1, 2])
+def test_entries_behind_a_gap_are_not_held(start: int):
+    """Also if a single entry is missing."""
+    log = ReplicaLog(0, RecoveredLog(1, runs=(HeldRun(1, start, 6, 6),)))
+    log.open(LINK, open_message())
+    log.committed(1)
+    assert nacks(log.entry(LINK, *entry(6))) == [(NACK_GAP, 0)]
+
+
 def reported_confirmed(log: ReplicaLog, writer: int, ledgers: tuple) -> int:
     effects = log.open(OTHER_LINK, open_message(writer, 1, 0, ledgers))
     return opened(effects + log.committed(99)).acknowledged_before
