@@ -121,6 +121,33 @@ async def test_ranges_unused_for_longest_are_forgotten_first():
     assert [cache.get(Range(name, 0, 40)) is not None for name in "abc"] == [True, False, True]
 
 
+async def test_a_full_cache_forgets_no_more_than_it_must():
+    storage = Gated()
+    cache = RangeCache(storage, 100)
+    ranges = [Range(name, 0, length) for name, length in (("a", 20), ("b", 30), ("c", 50), ("d", 40), ("e", 10))]
+    for wanted in ranges[:3]:
+        await cache.read(wanted)
+    assert [cache.remembered_bytes, len(cache._remembered)] == [100, 3]
+    await cache.read(ranges[3])
+    assert [*cache._remembered] == [ranges[2], ranges[3]]
+    await cache.read(ranges[4])
+    assert (cache.remembered_bytes, [*cache._remembered]) == (100, ranges[2:])
+
+
+async def test_a_reader_that_waits_for_room_may_go():
+    storage = Gated()
+    storage.slow.add("a")
+    cache = RangeCache(storage, 100)
+    first = asyncio.ensure_future(cache.read(Range("a", 0, 100)))
+    await turns()
+    waiting = [asyncio.ensure_future(cache.read(Range(name, 0, 50))) for name in "bcd"]
+    await turns()
+    waiting[1].cancel()
+    storage.go_on.set()
+    assert [len(await each) for each in (first, waiting[0], waiting[2])] == [100, 50, 50]
+    assert cache.requested_bytes == 0
+
+
 async def test_the_whole_budget_can_be_used_at_once():
     storage = Gated()
     storage.slow.update("abcd")
