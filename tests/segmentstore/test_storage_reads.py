@@ -132,6 +132,12 @@ async def test_a_full_cache_forgets_no_more_than_it_must():
     assert [*cache._remembered] == [ranges[2], ranges[3]]
     await cache.read(ranges[4])
     assert (cache.remembered_bytes, [*cache._remembered]) == (100, ranges[2:])
+    storage.slow.add("f")
+    reading = asyncio.ensure_future(cache.read(Range("f", 0, 60)))
+    await turns()
+    assert (cache.requested_bytes, cache.remembered_bytes, [*cache._remembered]) == (60, 10, ranges[4:])
+    storage.go_on.set()
+    assert await reading == bytes(60)
 
 
 async def test_a_reader_that_waits_for_room_may_go():
