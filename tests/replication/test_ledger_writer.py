@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from ledger_writers import BOUNDS, EPOCH, LOG, OWN, SIZE, ZONES, B, C, D, ack, append, of, open_with, whole, writer
 
 from headrace.codec.replica_messages import NACK_FENCED, HeldRun, Nack, Opened
@@ -51,6 +52,14 @@ def test_memory_is_released_by_the_own_journal_alone():
     assert of(Release, ack(made, OWN, 10)) == [Release(10)]
 
 
+def test_member_that_comes_back_gets_all_that_it_lacks():
+    made = writer()
+    made.link_lost(B)
+    append(made, 3)
+    made.tick(1000)
+    assert of(Send, open_with(made, B, 9)) == [Send(B, 10, 12, Source.MEMORY, 0)]
+
+
 def test_position_counts_while_its_link_is_down():
     made = writer()
     append(made)
@@ -82,9 +91,13 @@ def test_member_that_has_not_answered_yet_is_not_removed():
     assert made.log.members == (OWN, B, C)
 
 
-def test_member_that_acknowledges_nothing_is_opened_again():
+@pytest.mark.parametrize("appended_meanwhile", [0, 1])
+def test_member_that_acknowledges_nothing_is_opened_again(appended_meanwhile: int):
+    """New entries are no sign of life."""
     made = writer()
     append(made)
+    made.tick(BOUNDS.stall_ms // 2)
+    append(made, appended_meanwhile)
     session = made.session_of(B)
     assert of(OpenMember, made.tick(BOUNDS.stall_ms - 1)) == []
     assert B in [effect.member for effect in of(OpenMember, made.tick(BOUNDS.stall_ms))]
