@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from takeovers import BOUNDS, EPOCH, GRACE, LOG, OWN, ZONES, B, C, D, answer, entries, no_entries, of, recovery
@@ -189,15 +190,16 @@ def test_former_member_that_is_wanted_counts_as_wanted():
 
 def test_attempts_ask_all_other_replicas_in_turn():
     others = [ReplicaId(bytes([100 + number]) * 16) for number in range(OTHERS_ASKED_MAX + 1)]
-    zones = ZONES | dict.fromkeys(others, "d")
+    zones = ZONES | dict.fromkeys(reversed(others), "d")
     made = LogRecovery(0, OWN, (OWN, B, C), zones, 3, BOUNDS, 0)
     made.start(7)
     made.claimed(EPOCH)
     made.record_read(ContainerLog(3, LogState.OPEN, (OWN, B, C), LOG.ledgers, 10), 3)
     asked = []
-    for attempt in range(1, 3):
+    for attempt in range(1, 4):
         asked.append([each.member for each in of(OpenMember, lacking(made)[1])])
         assert of(OpenMember, made.want((OWN, B, C), zones)) == [], "an attempt asks each once"
-        begin_again(made, attempt)
-    assert [len(each) for each in asked] == [OTHERS_ASKED_MAX] * 2
-    assert {*asked[0], *asked[1]} == {D, *others}
+        for moment in range(2):  # the patience of an attempt, and the pause before the next one
+            made.tick((2 * attempt + moment) * (GRACE + BOUNDS.stall_ms))
+    turns = itertools.cycle([D, *others])
+    assert asked == [list(itertools.islice(turns, OTHERS_ASKED_MAX)) for _ in range(3)]

@@ -10,7 +10,8 @@ from lost_volumes import gone, pointer
 from segment_writes import created_segment, write
 from store_world import RunningStore, World
 
-from headrace.model.errors import UnavailableError
+from headrace.model.errors import CorruptError, FencedError, UnavailableError
+from headrace.ports.chunk_storage import CHUNK_STORAGE_REFUSED
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.tiering.storage_limits import StorageLimits
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
@@ -180,3 +181,28 @@ async def test_bytes_that_waited_follow_their_snapshot(world: World, monkeypatch
         monkeypatch.setattr(writer._upkeep, "must_wait", lambda _segment: waits)
         writer._limits = replace(world.limits, flush_bytes=1)
         assert await writer.run_pass() is is_written
+
+
+async def test_outages_and_refusals_are_repeated_and_counted(world: World, caplog: pytest.LogCaptureFixture):
+    async with world.running(graceful=False) as running:
+        owned = running.store.owned[0]
+        before = owned.container.metrics.storage_retries
+        assert owned.writer._failed(UnavailableError("away"), 2.0) is True
+        assert "event=storage_retry container=0 retry_s=2.0" in caplog.text
+        assert "storage_refused" not in caplog.text
+        caplog.clear()
+        assert owned.writer._failed(UnavailableError("denied", code=CHUNK_STORAGE_REFUSED), 2.0) is True
+        assert "event=storage_refused container=0" in caplog.text
+        assert "storage_retry" not in caplog.text
+        assert owned.container.metrics.storage_retries == before + 2
+
+
+@pytest.mark.parametrize("error", [FencedError("another owner"), CorruptError("contradiction"), ValueError("a defect")])
+async def test_other_errors_stop_the_container(world: World, error: Exception):
+    async with world.running(graceful=False) as running:
+        owned = running.store.owned[0]
+        assert owned.writer._failed(error, 2.0) is False
+        assert owned.container.failure is not None
+        assert str(error) in str(owned.container.failure)
+        assert owned.writer._failed(UnavailableError("away"), 2.0) is False, "nothing is left to repeat"
+    world.failures.clear()
