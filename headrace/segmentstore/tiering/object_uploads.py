@@ -24,7 +24,7 @@ from headrace.segmentstore.cache.reservations import Block, Reservation, gather
 from headrace.segmentstore.containers.pending_merges import PendingMerge, flush_place, none_waits
 from headrace.segmentstore.containers.segment import Segment
 from headrace.segmentstore.tiering.chunk_directory import ENTERED_WRITES_MAX
-from headrace.segmentstore.tiering.owner_writes import ObjectNames, put_new
+from headrace.segmentstore.tiering.owner_writes import put_new
 from headrace.segmentstore.tiering.stored_times import points_in_memory, with_times
 
 # Packs runs of many segments into one object: chooses the appends, and the position of each run.
@@ -154,10 +154,9 @@ class Upload:
 class ObjectUploads:
     """The storage writer of the container owns this. At most `in_flight_max` objects are on their way."""
 
-    def __init__(self, chunk_storage: ChunkStorage, pool: BlockPool, names: ObjectNames, in_flight_max: int) -> None:
+    def __init__(self, chunk_storage: ChunkStorage, pool: BlockPool, in_flight_max: int) -> None:
         self._chunk_storage = chunk_storage
         self._pool = pool
-        self._names = names
         self._in_flight_max = in_flight_max
         self._window = in_flight_max
         self._uploads: deque[Upload] = deque()

@@ -65,7 +65,7 @@ class StorageWriter:
         self._names = names
         self._upkeep = upkeep
         self._backfill = backfill
-        self._uploads = ObjectUploads(chunk_storage, container.pool, names, limits.objects_in_flight_max)
+        self._uploads = ObjectUploads(chunk_storage, container.pool, limits.objects_in_flight_max)
         self._periodic = PeriodicTask(
             self._run,
             self._failed,

@@ -17,7 +17,6 @@ from store_world import World
 
 from headrace import wire
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
-from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.model.chunks import ChunkRun, LogPlace, chunk_run, packed_name
 from headrace.model.errors import UnavailableError
 from headrace.model.segment_attributes import CREATION_TIME, SEGMENT_TYPE, TABLE_KEY_LENGTH
@@ -29,7 +28,6 @@ from headrace.segmentstore.containers.segment import AcceptedState, Segment
 from headrace.segmentstore.tiering import object_uploads
 from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
 from headrace.segmentstore.tiering.object_uploads import ObjectUploads, PackedObject, pack
-from headrace.segmentstore.tiering.owner_writes import ObjectNames
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
 
 OBJECT_BYTES = 1_000
@@ -641,7 +639,7 @@ class Uploads:
         self.pool = BlockPool(64 * BLOCK_BYTES, BLOCK_BYTES)
         self.segments = [Segment(n, f"scope/stream/{n}.#epoch.0", self.pool, AcceptedState({}, 0)) for n in range(3)]
         self.chunks = HeldChunkStorage()
-        self.uploads = ObjectUploads(self.chunks, self.pool, ObjectNames(0, 0, ManualClock()), in_flight_max)
+        self.uploads = ObjectUploads(self.chunks, self.pool, in_flight_max)
         self.released = list[str]()
 
     async def put(self, name: str, *runs: tuple[Segment, int, int], blocks: Sequence[Block] = ()) -> None:
