@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from crc32c import crc32c
 
+from headrace.codec.object_names import table_indexes_prefix
 from headrace.codec.table_entries import IndexBlock, Place, decode_index_block, decode_sparse_index, find_in_index_block
 from headrace.metadata.bounded_cache import BoundedCache
 from headrace.model.chunks import chunk_partition
@@ -146,7 +147,7 @@ class IndexStore:
     def prefix(self, key: Key, created_ms: int) -> str:
         """The prefix of a table's index objects. It has a digest, because the segment's name may be too long."""
         digest = hashlib.sha256(key.partition.encode()).hexdigest()[:32]
-        return f"tables/container-{self._container:04d}/{digest}-{created_ms:013d}/"
+        return f"{table_indexes_prefix(self._container)}{digest}-{created_ms:013d}/"
 
     def may_remove(self, name: str) -> bool:
         """Whether no newer owner of the container wrote this object."""

@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 from headrace.codec import data_frames
 from headrace.codec.container_snapshots import ContainerSnapshot, decode_snapshot, encode_snapshot
+from headrace.codec.object_names import snapshot_name
 from headrace.metadata.cluster_records import read_snapshot_pointer, snapshot_key, write_snapshot_pointer
 from headrace.model.backoff import doubled_pause
 from headrace.model.containers import SnapshotPointer
@@ -111,7 +112,7 @@ class SnapshotStore:
             ThrottledError, UnavailableError: tier 2 does not answer; either snapshot may be the newest.
         """
         self._written += 1
-        name = f"snapshots/container-{self._container:04d}/{self._epoch:010d}-{self._written:010d}"
+        name = snapshot_name(self._container, self._epoch, self._written)
         self._will_be_unnamed(name)
         await put_new(self._chunk_storage, name, parts)
         checksum = 0
