@@ -5,7 +5,8 @@ transactions, and a message that is sent while another one is deleted. After a v
 of FIFO queues. While a long poll waits for a blocked message group it uses a whole core. A third of the time of each
 request is spent on finding its service, two thirds of a read of many items on converting them to what they are already,
 four fifths of a PUT on the object's MD5, and two fifths of the rest on copies of the body. Each query of one partition
-sorts all items of the table. `apply()` fixes these in the running process, and each patch has a test. Other differences
+sorts all items of the table. A listing of versions copies the bodies of all objects into new files, which stay open.
+`apply()` fixes these in the running process, and each patch has a test. Other differences
 from AWS remain, because this project does not depend on them.
 """
 
@@ -58,6 +59,7 @@ def apply() -> None:
     _remember_backends()
     _make_entity_tags_cheap()
     _read_bodies_at_once()
+    _list_versions_without_bodies()
 
 
 def _replace(owner: Any, name: str, patched: Any) -> None:
@@ -314,3 +316,21 @@ def _read_bodies_at_once() -> None:
         return data if stream.is_exhausted else data + read_piece_by_piece(stream)
 
     _replace(LimitedStream, "readall", read_at_once)
+
+
+class _ListedKey(FakeKey):
+    """A copy of an object in a listing, which shares the body with the object and does not close it."""
+
+    def dispose(self, garbage: bool = False) -> None:
+        """Nothing: the object keeps the body."""
+
+
+def _list_versions_without_bodies() -> None:
+    """Let the copies in a listing of versions share the bodies. The listing marks in them which one is the latest."""
+
+    def listed(key: FakeKey, _memo: dict[int, Any]) -> Any:
+        shared = _ListedKey.__new__(_ListedKey)
+        shared.__dict__.update(key.__dict__)
+        return shared
+
+    _replace(FakeKey, "__deepcopy__", listed)

@@ -392,6 +392,12 @@ class LocalStack:
 
         wiring.forget_services()
         self._parts.callback(wiring.forget_services)
+        self._parts.callback(self._stop_background_work)
+        self._start_background_work()
+        self.gateway.serve(self.functions)
+        self._parts.callback(self.gateway.stop)  # a second time, so that the gateway is stopped before the functions
+
+    def _start_background_work(self) -> None:
         sqs = aws_client("sqs", self.resources.endpoint)
         self.pollers = [
             QueuePoller(queue, self.resources.queue_urls[queue.name], sqs, self.functions.invoke)
@@ -399,13 +405,10 @@ class LocalStack:
             for queue in (declared, declared.dead_letters)
         ]
         self.timers = [ScheduleTimer(schedule, self.functions.invoke, self._clock) for schedule in topology.SCHEDULES]
-        self._parts.callback(self._stop_background_work)
         for poller in self.pollers:
             poller.start()
         for timer in self.timers:
             timer.start()
-        self.gateway.serve(self.functions)
-        self._parts.callback(self.gateway.stop)  # a second time, so that the gateway is stopped before the functions
 
     def _start_bridge(self, world: World) -> None:
         if self._options.grpc_port is None:

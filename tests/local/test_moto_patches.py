@@ -49,6 +49,23 @@ first, second = (models.FakeKey("name", b"content", "123456789012", "us-east-1")
 print(first.etag == first.etag, first.etag != second.etag, len(first.etag), len(digested))
 """
 
+LISTED_VERSIONS = """
+import tempfile
+from moto.s3 import models
+from headrace.local import moto_patches
+moto_patches.apply()
+backend = models.S3Backend("us-east-1", "123456789012")
+backend.create_bucket("bucket", "us-east-1")
+backend.put_bucket_versioning("bucket", "Enabled")
+backend.put_object("bucket", "name", b"content")
+opened, open_file = [], tempfile.SpooledTemporaryFile
+tempfile.SpooledTemporaryFile = lambda *given, **named: opened.append(1) or open_file(*given, **named)
+versions = backend.list_object_versions("bucket")[0]
+print([(each.name, each.is_latest, each.size) for each in versions], len(opened))
+del versions
+print(backend.get_object("bucket", "name").value)
+"""
+
 ATTRIBUTES = """
 import boto3
 from moto import mock_aws
@@ -362,6 +379,10 @@ def test_attributes_are_answered_as_they_are_kept():
 
 def test_an_entity_tag_costs_no_look_at_the_content():
     assert printed_lines(ENTITY_TAGS) == ["True True 34 0"]
+
+
+def test_a_listing_of_versions_copies_no_body():
+    assert printed_lines(LISTED_VERSIONS) == ["[('name', True, 7)] 0", "b'content'"]
 
 
 def test_a_service_is_looked_for_once():
