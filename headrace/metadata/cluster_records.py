@@ -109,6 +109,11 @@ def decode_claim(body: Mapping[str, Any]) -> ContainerClaim:
     return ContainerClaim(store_id, host, record_field(body, "port", int), zone, from_clean, log_in_s3, tls_name)
 
 
+def read_claim(record: Record) -> ContainerClaim:
+    """The claim in a record; raises CorruptError if it is not one."""
+    return decode_claim(record.body)
+
+
 def find_claim(store: MetadataStore, container: int) -> tuple[ContainerClaim, int] | None:
     """The claim and the epoch of the container; one read. None if no store has claimed the container yet."""
     record = store.get(claim_key(container))

@@ -101,6 +101,11 @@ def decode_container_log(body: Body) -> ContainerLog:
     return decoded("container log", body, _decoded)
 
 
+def read_container_log(record: Record) -> ContainerLog:
+    """The log in a record; raises CorruptError if it is not one."""
+    return decode_container_log(record.body)
+
+
 def write_container_log(container: int, log: ContainerLog, version: int) -> Create | Replace:
     """The write that replaces the record of this version, or creates it (NO_VERSION)."""
     key, body = container_log_key(container), container_log_body(log)

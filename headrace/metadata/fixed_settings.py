@@ -13,9 +13,12 @@ from typing import Any
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import IllegalStateError
-from headrace.ports.metadata_store import Body, Create, Key, MetadataStore, WriteConflictError
+from headrace.ports.metadata_store import Body, Create, Key, MetadataStore, Record, WriteConflictError
 
 SETTING_CHANGED = "setting_changed"
+RESTORE_NOT_FINISHED = "restore_not_finished"
+
+_RESTORING = "restoring"
 
 
 class FixedSetting(StrEnum):
@@ -39,14 +42,34 @@ def decode_fixed_setting(body: Body) -> int:
     return decoded("setting", body, lambda fields: int(fields["value"]))
 
 
+def read_fixed_setting(record: Record) -> int:
+    """The value in the record of a setting; raises CorruptError if it is not one."""
+    return decode_fixed_setting(record.body)
+
+
+def restoring_body(value: int, at_ms: int) -> dict[str, Any]:
+    """The record of a setting while the deployment is restored to the time `at_ms`: no process starts with it."""
+    return {**fixed_setting_body(value), _RESTORING: at_ms}
+
+
+def is_restoring(record: Record) -> bool:
+    """Whether the record keeps processes from starting, because a restore is not finished."""
+    return _RESTORING in record.body
+
+
+def fixed_setting_key(setting: FixedSetting) -> Key:
+    return Key(CLUSTER_PARTITION, fixed_setting_sort(setting))
+
+
 def check_fixed_setting(store: MetadataStore, setting: FixedSetting, value: int) -> None:
     """One read; the first process of a deployment also writes the record.
 
     Raises:
-        IllegalStateError: code "setting_changed": the deployment was started with another value.
+        IllegalStateError: code "setting_changed": the deployment was started with another value. Code
+            "restore_not_finished": its metadata are being restored.
         UnavailableError, ThrottledError: the metadata store does not answer.
     """
-    key = _key(setting)
+    key = fixed_setting_key(setting)
     record = store.get(key)
     if record is None and value:
         try:
@@ -54,7 +77,7 @@ def check_fixed_setting(store: MetadataStore, setting: FixedSetting, value: int)
         except WriteConflictError:
             record = store.get(key)  # another process wrote the record first
     if record is not None:
-        _check_value(setting, value, decode_fixed_setting(record.body))
+        _check_value(setting, value, record)
 
 
 class FixedSettingsReader:
@@ -73,19 +96,21 @@ class FixedSettingsReader:
         """Raises as `check_fixed_setting` does."""
         if self._is_settled:
             return
-        records = self._store.get_many([_key(setting) for setting in self._settings])
+        records = self._store.get_many([fixed_setting_key(setting) for setting in self._settings])
         for (setting, value), record in zip(self._settings.items(), records, strict=True):
             if record is not None:
-                _check_value(setting, value, decode_fixed_setting(record.body))
+                _check_value(setting, value, record)
         found = zip(records, self._settings.values(), strict=True)
         self._is_settled = all(record is not None or not value for record, value in found)
 
 
-def _key(setting: FixedSetting) -> Key:
-    return Key(CLUSTER_PARTITION, fixed_setting_sort(setting))
-
-
-def _check_value(setting: FixedSetting, value: int, recorded: int) -> None:
+def _check_value(setting: FixedSetting, value: int, record: Record) -> None:
+    recorded = read_fixed_setting(record)
+    if is_restoring(record):
+        raise IllegalStateError(
+            "a restore of this deployment is not finished: repeat `headrace restore apply`",
+            code=RESTORE_NOT_FINISHED,
+        )
     if recorded != value:
         raise IllegalStateError(
             f"this deployment was started with {recorded} {setting} and is now configured for {value}: the number "

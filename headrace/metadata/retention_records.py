@@ -191,6 +191,11 @@ def decode_retention_cut(body: Body) -> Truncation:
     )
 
 
+def read_retention_cut(record: Record) -> Truncation:
+    """The cut in a record, as a place to truncate at; raises CorruptError if it is not one."""
+    return decode_retention_cut(record.body)
+
+
 def create_cut(stream: Stream, cut: RetentionCut, place: Truncation) -> Create:
     key = retention_cut_key(stream.scope, stream.name, stream.first_segment_number, cut.time_ms)
     return Create(key, retention_cut_body(place))

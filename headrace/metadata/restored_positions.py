@@ -1,0 +1,77 @@
+"""Moves what records say of the ends of segments back to where tier 2 has the segments, after a restore.
+
+Between the last flush and the time of a restore, bytes were in the logs only, which a restore discards. The offsets of
+these bytes name other bytes, once streams are written again. So no record may keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from headrace.metadata.history_records import decode_sealed_segments, sealed_segments_body
+from headrace.metadata.retention_records import decode_retention_cut, retention_cut_body
+from headrace.metadata.segment_ends import SegmentEnds, segments_from_head
+from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.subscriber import decode_subscriber, subscriber_body
+from headrace.metadata.truncation import read_truncation, truncation_key
+from headrace.model.truncation import Truncation
+from headrace.ports.metadata_store import MetadataStore, Record, Replace
+
+STREAMS_FIRST: Final = "stream/"
+SUBSCRIBERS_FIRST: Final = "subscriber/"
+RETENTION_CUTS_FIRST: Final = "retention-cut/"
+SEALED_FIRST: Final = "sealed/"
+
+
+class RestoredPositions:
+    """Compares records with the chunk directory, which must not change meanwhile."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._streams = StreamRecords(store)
+        self._ends = SegmentEnds(store)
+
+    def move_back(self, record: Record) -> Replace | None:
+        """The write that moves the positions of a record to the ends of their segments; None if none is behind one.
+
+        Raises:
+            CorruptError: the record, or one of its stream, cannot be read.
+        """
+        body = self._body(record) if record.key.partition.startswith(STREAMS_FIRST) else None
+        return None if body is None or body == record.body else Replace(record.key, body, record.version)
+
+    def _body(self, record: Record) -> Mapping[str, Any] | None:
+        """The body that a record of a stream is to have; None if it has no positions."""
+        sort = record.key.sort
+        if sort.startswith(SUBSCRIBERS_FIRST):
+            subscriber = decode_subscriber(record.body)
+            cut = subscriber.position
+            ends = self._ends.of(cut, self._head(cut.cut.scope, cut.cut.stream))
+            return subscriber_body(replace(subscriber, position=cut.within(ends)))
+        if sort.startswith(RETENTION_CUTS_FIRST):
+            place = decode_retention_cut(record.body)
+            ends = self._ends.of(place.head, self._head(place.cut.scope, place.cut.stream))
+            return retention_cut_body(replace(place, head=place.head.within(ends)))
+        return self._sealed(record) if sort.startswith(SEALED_FIRST) else None
+
+    def _sealed(self, record: Record) -> Mapping[str, Any] | None:
+        """Segments before the head of the stream have no bytes any more, and keep the lengths that they had."""
+        _, scope, name = record.key.partition.split("/")
+        stored = self._streams.find(scope, name)
+        if stored is None or stored.stream.is_deleting:
+            return None
+        head = self._head(scope, name)
+        sealed = decode_sealed_segments(record.body)
+        there = segments_from_head(stored.stream, head, self._streams.history)
+        ends = self._ends.of_segments(scope, name, [each for each in there if each.segment_id in sealed], head)
+        return sealed_segments_body(
+            {
+                identifier: replace(each, length=min(each.length, ends.get(identifier, each.length)))
+                for identifier, each in sealed.items()
+            }
+        )
+
+    def _head(self, scope: str, stream: str) -> Truncation | None:
+        return read_truncation(self._store.get(truncation_key(scope, stream)))
