@@ -1,0 +1,198 @@
+"""A restore of a small deployment, also one that ends before each of its changes and is repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from botocore.client import BaseClient
+from killed_restore import CHANGES
+from restore_world import AT_MS, CONTAINERS, EPOCH, HOME, MEMBERS, OBJECT, Content, RestoreWorld
+
+from headrace.codec.container_snapshots import SegmentSnapshot
+from headrace.metadata.cluster_records import (
+    ClusterRecords,
+    decode_snapshot_pointer,
+    lease_key,
+    snapshot_key,
+    write_lease,
+)
+from headrace.metadata.container_log import ContainerLogRecords
+from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
+from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.restoration import UNFINISHED_KEY
+from headrace.metadata.stream_records import StreamRecords
+from headrace.metadata.subscriber import SubscriberRecords
+from headrace.model.cluster import StoreLease
+from headrace.model.container_logs import LOST_ENTRIES_MAX, LogState
+from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
+from headrace.restore.applying import apply_restore, is_under_way
+from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
+
+
+class KilledError(BaseException):
+    """The end of the process: no handler of errors runs."""
+
+
+@contextmanager
+def killed_after(changes: int, monkeypatch: pytest.MonkeyPatch, *, answered: bool = True) -> Iterator[None]:
+    """Within the block no more than so many changes are made. If not `answered`, the answer of the last one is lost."""
+    left = [changes]
+    send = BaseClient._make_api_call  # type: ignore[attr-defined]
+
+    def counted(client: BaseClient, operation: str, parameters: Any) -> Any:
+        if operation not in CHANGES:
+            return send(client, operation, parameters)
+        if not left[0]:
+            raise KilledError
+        left[0] -= 1
+        answer = send(client, operation, parameters)
+        if not left[0] and not answered:
+            raise KilledError
+        return answer
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BaseClient, "_make_api_call", counted)
+        yield
+
+
+def restored(world: RestoreWorld) -> Content:
+    """Restores the deployment in one run."""
+    apply_restore(world.deployment, world.plan())
+    return world.content()
+
+
+def test_objects_and_records_of_then_are_back(world: RestoreWorld):
+    before = world.versions()
+    restored(world)
+    assert world.is_there(world.packed)
+    assert world.is_there(world.snapshot)
+    assert world.is_there(world.index)
+    records = StreamRecords(world.deployment.store)
+    assert records.get("shop", "orders").stream.epoch.number == 1
+    with pytest.raises(NotFoundError):
+        records.get("shop", "invoices")
+    assert before < world.versions(), "no version goes, and a snapshot came"
+    assert world.is_there(world.later), "what is newer stays"
+
+
+def test_claims_and_logs_are_above_all_that_was_used(world: RestoreWorld):
+    restored(world)
+    states = ClusterRecords(world.deployment.store).containers(range(CONTAINERS))
+    highest_in_names = EPOCH + 3
+    epochs = [each.epoch or 0 for each in states]
+    assert epochs[HOME] > highest_in_names
+    assert min(epochs) > EPOCH
+    assert [each.hold for each in states] == [None] * CONTAINERS, "no store is waited for"
+    for stored in ContainerLogRecords(world.deployment.store).read_many(range(CONTAINERS)).values():
+        assert stored.log is not None
+        assert (stored.log.state, stored.log.next_entry) == (LogState.LOST, 60 + LOST_ENTRIES_MAX)
+        assert not set(stored.log.members) & set(MEMBERS)
+
+
+def test_stores_and_their_map_are_forgotten(world: RestoreWorld):
+    restored(world)
+    records = ClusterRecords(world.deployment.store)
+    assert records.leases() == []
+    assert records.container_map().map.stores == {}
+
+
+def test_segments_that_only_a_log_knew_are_in_the_snapshot(world: RestoreWorld):
+    restored(world)
+    store = world.deployment.store
+    found: dict[str, SegmentSnapshot] = {}
+    for container in range(CONTAINERS):
+        record = store.get(snapshot_key(container))
+        if record is not None:
+            pointer = decode_snapshot_pointer(record.body)
+            snapshots = SnapshotStore(store, world.chunks, container, 1)
+            found |= {each.name: each for each in asyncio.run(snapshots.load(pointer)).segments}
+    assert set(found) == {world.segment, *world.halves}
+    assert found[world.segment].sealed
+    assert not any(found[name].sealed for name in world.halves)
+
+
+def test_no_record_is_ahead_of_tier_2(world: RestoreWorld):
+    restored(world)
+    store = world.deployment.store
+    stream = StreamRecords(store).get("shop", "orders").stream
+    assert HistoryRecords(store).sealed_segments(stream, [0])[0].length == len(OBJECT)
+    (subscriber,) = SubscriberRecords(store).all(stream)
+    assert subscriber.position.cut.offsets == {0: len(OBJECT)}
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_restore_killed_at_each_change_ends_like_a_whole_one(
+    world: RestoreWorld, monkeypatch: pytest.MonkeyPatch, answered: bool
+):
+    """Each run makes one change more than what is done already; the last one has nothing to do but to end."""
+    runs = 0
+    while True:
+        runs += 1
+        try:
+            with killed_after(runs, monkeypatch, answered=answered):
+                apply_restore(world.deployment, world.plan())
+        except KilledError:
+            if not is_under_way(world.deployment.store):
+                break  # it had ended, and only the answer was lost
+            with pytest.raises(IllegalStateError, match="not finished"):
+                check_fixed_setting(world.deployment.store, FixedSetting.CONTAINERS, CONTAINERS)
+            continue
+        break
+    assert runs > 5
+    content, whole = world.content(), RestoreWorld()
+    try:
+        wanted = restored(whole)
+    finally:
+        whole.close()
+    assert {key: body for key, (_, body) in content.items()} == {key: body for key, (_, body) in wanted.items()}
+    claims = [key for key in wanted if key.sort.startswith("container/")]
+    assert [content[key] for key in claims] == [wanted[key] for key in claims]
+
+
+def test_restore_is_refused_while_a_store_runs(world: RestoreWorld):
+    record = world.deployment.store.get(lease_key("store-0"))
+    assert record is not None
+    running = StoreLease("store-0", "10.0.0.1", 1, "a", 1, "volume", "", 0, lease_until_ms=AT_MS + 1)
+    world.deployment.store.write(write_lease(running, record.version))
+    before = world.content()
+    with pytest.raises(IllegalStateError, match="store-0"):
+        apply_restore(world.deployment, world.plan())
+    assert world.content() == before
+    world.clock.advance(60_000)
+    apply_restore(world.deployment, world.plan())
+
+
+def test_restore_that_lacks_an_object_changes_nothing(world: RestoreWorld):
+    world.expire(world.packed)
+    before = world.content()
+    with pytest.raises(IllegalStateError, match="1 objects or records"):
+        apply_restore(world.deployment, world.plan())
+    assert world.content() == before
+    assert not is_under_way(world.deployment.store)
+
+
+def test_store_that_registers_meanwhile_ends_the_restore(world: RestoreWorld):
+    def register(step: str) -> None:
+        if step == "stores":
+            late = StoreLease("store-9", "10.0.0.1", 1, "a", 1, "volume", "", 0, lease_until_ms=1)
+            world.deployment.store.write(write_lease(late, None))
+
+    with pytest.raises(ConflictError, match="registered"):
+        apply_restore(world.deployment, world.plan(), on_step=register)
+    assert is_under_way(world.deployment.store)
+
+
+def test_other_unfinished_restore_is_not_mixed_with_this_one(world: RestoreWorld, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(KilledError), killed_after(3, monkeypatch):
+        apply_restore(world.deployment, world.plan())
+    plan = world.plan()
+    plan.at_ms += 1
+    with pytest.raises(IllegalStateError, match="--replace-unfinished"):
+        apply_restore(world.deployment, plan)
+    apply_restore(world.deployment, plan, replaces_unfinished=True)
+    assert not is_under_way(world.deployment.store)
+    assert world.deployment.store.get(UNFINISHED_KEY) is None
