@@ -84,7 +84,8 @@ def embedded_line(metrics: Sequence[EmbeddedMetric], values: Mapping[str, float]
     for name, value in values.items():
         if not math.isfinite(value) or abs(value) > VALUE_MAX:
             raise InvalidRequestError(f"{name} is {value}: CloudWatch takes finite numbers only")
-    if not (service.isascii() and service.isprintable() and 1 <= len(service.strip()) <= DIMENSION_VALUE_CHARACTERS_MAX):
+    is_text = service.isascii() and service.isprintable() and service.strip()
+    if not is_text or len(service) > DIMENSION_VALUE_CHARACTERS_MAX:
         raise InvalidRequestError(f"{service[:40]!r} is not the value of a dimension")
     directive = {
         "Namespace": NAMESPACE,

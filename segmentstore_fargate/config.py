@@ -54,6 +54,7 @@
 | HEADRACE_STOP_DEADLINE_S | time to write the data in memory to S3 after SIGTERM | 60 |
 | HEADRACE_LOG_LEVEL | level of the standard library's logging | INFO |
 | HEADRACE_LOG_FORMAT | form of log lines: text, or json | text |
+| HEADRACE_METRICS_SERVICE | with JSON lines: write metrics for CloudWatch each minute, as this service | none |
 
 Region, credentials and endpoints come from the standard AWS_* variables.
 """
@@ -123,7 +124,7 @@ class StoreConfig:
     number of this process among them.
 
     With one copy `replica_secret` may be empty and `cluster_id` zeros: no other store is asked for anything.
-    `token_keys` None: requests need no delegation token.
+    `token_keys` None: requests need no delegation token. `metrics_service` empty: no metrics among the log lines.
     """
 
     store_id: str
@@ -152,6 +153,7 @@ class StoreConfig:
     stop_deadline_s: float
     log_level: str
     log_format: LogFormat
+    metrics_service: str
     capacity: int
     take_over_after_s: float
     copies: int
@@ -232,6 +234,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         stop_deadline_s=read.seconds("HEADRACE_STOP_DEADLINE_S", STOP_DEADLINE_DEFAULT_S),
         log_level=log_level(environment),
         log_format=log_format(environment),
+        metrics_service=_read_metrics_service(environment),
         capacity=read.integer("HEADRACE_CAPACITY", CAPACITY_DEFAULT, least=1),
         take_over_after_s=read.seconds("HEADRACE_TAKE_OVER_AFTER_S", TAKE_OVER_AFTER_DEFAULT_S),
         copies=copies,
@@ -300,6 +303,14 @@ def _read_ports(read: _Reader, process: int, processes: int) -> dict[str, int | 
                 "them on"
             )
     return {name: port + process if port > 0 else None if port < 0 else 0 for name, port in named.items()}
+
+
+def _read_metrics_service(environment: Mapping[str, str]) -> str:
+    service = environment.get("HEADRACE_METRICS_SERVICE", "")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{0,255}", service, re.ASCII):
+        expected = "at most 255 letters, digits, dots, hyphens and underscores"
+        raise InvalidRequestError(f"HEADRACE_METRICS_SERVICE is {service[:40]!r}, expected {expected}")
+    return service
 
 
 def _read_log_compression(environment: Mapping[str, str], zone: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import botocore.session
 
+from headrace.adapters import log_lines
 from headrace.adapters.disk import DiskJournalDisk
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.s3.chunk_storage import S3ChunkStorage
@@ -35,6 +36,7 @@ from segmentstore_fargate.ledgers import check_containers, ledgers_of
 from segmentstore_fargate.log_watch import log_watch
 from segmentstore_fargate.membership import Membership, Place
 from segmentstore_fargate.metrics_page import CONTENT_TYPE, MeasuredStore, MetricsPage
+from segmentstore_fargate.minute_metrics import MinuteMetrics, MinuteReport
 from segmentstore_fargate.open_files import connections_within
 from segmentstore_fargate.openings import OPENINGS_SHARE
 from segmentstore_fargate.registration import own_task
@@ -111,21 +113,21 @@ class SegmentStoreProcess:
         find_reasons = self._find_unsettled if self._replication is None else place.find_reasons
         self._latch = SettledLatch(config.data_dir, config.process, find_reasons)
         self._listener = self._make_listener()
-        self._metrics = MetricsPage(
-            MeasuredStore(
-                self._store,
-                self._listener,
-                self._journal,
-                measured_disk.metrics,
-                measured_chunks,
-                self._metadata_store,
-                lambda: self._serves,
-                lambda: self._scaling_reports.dropped,
-                self._replication.measured if self._replication is not None else None,
-                measured_logs,
-                self._tls,
-            )
+        measured = MeasuredStore(
+            self._store,
+            self._listener,
+            self._journal,
+            measured_disk.metrics,
+            measured_chunks,
+            self._metadata_store,
+            lambda: self._serves,
+            lambda: self._scaling_reports.dropped,
+            self._replication.measured if self._replication is not None else None,
+            measured_logs,
+            self._tls,
         )
+        self._metrics = MetricsPage(measured)
+        self._minute_report = self._report_minutes(measured)
         self._health = HealthServer({"/health": self._alive, "/ready": self._ready, "/metrics": self._metrics_answer})
         self._log_watch = log_watch(self._store, self._replication.ledgers if self._replication is not None else None)
         self._collector = QuietCollector(lambda: self._journal.synced_commits, lambda: bool(self._store.openings))
@@ -142,6 +144,13 @@ class SegmentStoreProcess:
             tls=self._tls.clients,
         )
 
+    def _report_minutes(self, measured: MeasuredStore) -> MinuteReport | None:
+        """What writes metrics for CloudWatch among the log lines; None where no service searches them."""
+        service = self._config.metrics_service
+        if self._config.log_format != "json" or not service:
+            return None
+        return MinuteReport(MinuteMetrics(measured, self._clock).read, service, self._clock, log_lines.write_document)
+
     async def start(self) -> str:
         """Register, read the journal, claim, recover and listen. Returns the `ready` line.
 
@@ -155,6 +164,8 @@ class SegmentStoreProcess:
             OSError: a port is taken.
         """
         config = self._config
+        if self._minute_report is not None:
+            self._minute_report.start()  # also while the start waits for something, which this shows
         await self._tls.start()  # first: no container waits for a store that can serve no client
         if self._tokens is not None:
             await self._tokens.start()
@@ -308,6 +319,8 @@ class SegmentStoreProcess:
         if self._replication is not None:
             await self._replication.stop()
         await self._health.stop()
+        if self._minute_report is not None:
+            await self._minute_report.stop()
         await asyncio.to_thread(self._journal.close)
         for storage in self._s3_storages:
             await asyncio.to_thread(storage.close)

@@ -59,6 +59,13 @@ def begin_log(level: str, form: LogFormat, store: str | None = None) -> None:
     threading.excepthook = _note_end_of_thread
 
 
+def write_document(line: str) -> None:
+    """Write a document of JSON among the lines of the log, without a level. Raises OSError: it is not written."""
+    # With one call, so that lines of other threads do not come between.
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
 def _note_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     _log.critical("event=unexpected_error thread=%r", threading.current_thread().name, exc_info=(kind, error, trace))
 

@@ -45,6 +45,23 @@ class Histogram:
         self.total += value
 
 
+def percentile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
+    """The value below which `share` (0 to 1) of the counted values are; None if there are none.
+
+    `counts` are as those of a `Histogram`. Values are taken as evenly spread in their bucket. Above the last bound
+    nothing is known: the answer is that bound then, and the truth is larger.
+    """
+    rank, below = share * sum(counts), 0
+    if not any(counts):
+        return None
+    lower = 0.0
+    for upper, count in zip(bounds, counts, strict=False):
+        if count and below + count >= rank:
+            return lower + (upper - lower) * max(0.0, rank - below) / count
+        below, lower = below + count, upper
+    return lower
+
+
 class RequestMetrics:
     """The durations of all requests to one service, and the number of failed requests by error code."""
 

@@ -271,6 +271,7 @@ def _environment(scope: Construct, index: int, count: int, zone_id: str, shared:
             "HEADRACE_CACHE_BYTES": str(int(shared.size.memory_mb * CACHE_SHARE) * 1024 * 1024),
             "HEADRACE_STOP_DEADLINE_S": str(shared.size.stop_timeout_s - STOP_MARGIN_S),
             "HEADRACE_LOG_FORMAT": "json",
+            "HEADRACE_METRICS_SERVICE": service_name(index),
             "AWS_DEFAULT_REGION": cdk.Stack.of(scope).region,
         }
     )

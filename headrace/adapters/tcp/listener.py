@@ -131,7 +131,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 class WireListener:
-    """`random_uuid` gives unsigned 128-bit numbers. See `ConnectionBounds` for the other bounds of connections.
+    """`random_uuid` gives unsigned 128-bit numbers. See `ConnectionBounds` for the bounds of connections.
 
     `tls` says whether peers must, may or must not use TLS.
     """
@@ -149,6 +149,7 @@ class WireListener:
     ) -> None:
         self._store = store
         self._random_uuid = random_uuid
+        self.connections_max = connections_max
         self._bounds = ConnectionBounds(connections_max, connections_per_address_max, reserved_networks)
         self.receive_memory = ReceiveMemory(receive_bytes, connections_max, on_waiting=self._watch_slow)
         self._connections: set[_Connection] = set()

@@ -142,7 +142,8 @@ async def _merged(
         container.dirty.pop(source.number, None)
         container.count_change(source.name)
     container.dirty[target.number] = target
-    if target.untiered_since_s is None:
-        target.untiered_since_s = container.clock.monotonic_s()
+    waiting = [target, *(source for source in sources if not source.is_stored)]
+    since_s = [segment.untiered_since_s for segment in waiting if segment.untiered_since_s is not None]
+    target.untiered_since_s = min(since_s, default=container.clock.monotonic_s())
     await durable
     container.wake_flusher()

@@ -141,6 +141,7 @@ class Segment:
 
     `accepted`, `durable` and `tiered` are changed only by their owners. `index` has the bytes in memory, and `times`
     the times of the log entries that they came in. `untiered_since_s` is when bytes began to wait for tier 2.
+    `is_urgent`: they are flushed before their age demands it.
     """
 
     __slots__ = (
@@ -149,6 +150,7 @@ class Segment:
         "durable",
         "flushing",
         "index",
+        "is_urgent",
         "merged_into",
         "merges",
         "name",
@@ -189,6 +191,7 @@ class Segment:
         self.rehomed_end = 0
         self.flushing: asyncio.Future[None] | None = None
         self.untiered_since_s: float | None = None
+        self.is_urgent = False
         self.watched: WatchedSegment | None = None
 
     @classmethod

@@ -11,7 +11,6 @@ earlier ones.
 from __future__ import annotations
 
 import asyncio
-import math
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
@@ -359,7 +358,7 @@ class Table:
     def hurry(self) -> None:
         """If updates wait for room, have the segment flushed to tier 2 at once instead of at the next interval."""
         if not self._room.is_set() and self.segment.tiered.length < self.tails[0].start:
-            self.segment.untiered_since_s = -math.inf
+            self.segment.is_urgent = True
             self.container.wake_flusher()
 
     def append(self, data: Reservation, addition: TailAddition, done: Callable[[HeadraceError | None], None]) -> None:

@@ -426,7 +426,8 @@ class DirectoryUpkeep:
             )
         ]
         for number in resting:
-            self._container.dirty.pop(number).untiered_since_s = None
+            rested = self._container.dirty.pop(number)
+            rested.untiered_since_s, rested.is_urgent = None, False
 
     def _is_gone(self, segment: Segment) -> bool:
         """Whether the segment was removed and no crash brings it back; until then it keeps what it was merged from."""

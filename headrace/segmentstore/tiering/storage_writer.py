@@ -241,14 +241,14 @@ class StorageWriter:
                 continue
             untiered_bytes += segment.untiered_bytes
             since_s = segment.untiered_since_s
-            if since_s is not None and now_s - since_s >= self._limits.flush_age_s:
+            if segment.is_urgent or (since_s is not None and now_s - since_s >= self._limits.flush_age_s):
                 return True
         return untiered_bytes >= self._limits.flush_bytes
 
     def _untiered(self) -> list[Segment]:
-        """Segments with durable bytes to store, the longest waiting first."""
+        """Segments with durable bytes to store: urgent ones, then the longest waiting first."""
         untiered = [segment for segment in self._container.dirty.values() if segment.is_flushable]
-        return sorted(untiered, key=lambda segment: segment.untiered_since_s or 0.0)
+        return sorted(untiered, key=lambda segment: (not segment.is_urgent, segment.untiered_since_s or 0.0))
 
     async def _flush(self) -> bool:
         """Start the PUTs that there is room for, and enter the oldest objects. Returns whether something is left."""
@@ -355,6 +355,7 @@ class StorageWriter:
                     taken[place] = None
                     if not found:  # what is left came after this flush had begun
                         place.home[0].untiered_since_s = objects[run.object_name].packed_at_s
+                        place.home[0].is_urgent = False
                 self._upkeep.note_stored(taken)
             finally:
                 done()

@@ -112,19 +112,19 @@ async def test_merge_sets_attributes_if_their_condition_holds(made: Made):
 async def test_merged_segment_is_the_target_s_to_flush(made: Made):
     container, (target, source, other) = made.container, segments_of(made)
     container.dirty.pop(target.number)
-    target.untiered_since_s = None
+    target.untiered_since_s, source.untiered_since_s = None, 1.0
     made.clock.advance(2000)
     changes = container.changes
     merging = asyncio.ensure_future(merge(container, SEGMENT, FIRST))
     await turn()
     assert set(container.dirty) == {target.number, other.number}
-    assert (source.accepted.removed, target.untiered_since_s, container.changes) == (True, 2.0, changes + 1)
+    assert (source.accepted.removed, target.untiered_since_s, container.changes) == (True, 1.0, changes + 1)
     assert (merging.done(), container.news.is_set()) == (False, False), "before it is durable"
     await made.acknowledge()
     assert (merging.result(), container.news.is_set(), target.durable.length) == (7, True, 7)
     made.clock.advance(2000)
     assert await made.done(merge(container, SEGMENT, SECOND)) == 12
-    assert target.untiered_since_s == 2.0, "its oldest byte"
+    assert target.untiered_since_s == 0.0, "its oldest byte"
     assert target.attribute(EVENT_COUNT) == sum(LENGTHS.values())
     assert target.accepted.last_modified_ms == made.clock.now_ms()
 

@@ -139,6 +139,9 @@ async def test_segments_are_flushed_in_the_order_of_waiting(world: World):
         for name, since_s in times.items():
             segments[name].untiered_since_s = since_s
         assert [segment.name for segment in writer._untiered()] == [f"{NAME}1", f"{NAME}2", NAME]
+        segments[NAME].is_urgent = True
+        assert [segment.name for segment in writer._untiered()] == [NAME, f"{NAME}1", f"{NAME}2"]
+        assert writer._flush_due()
         assert writer._unpacked_bytes() == 12
 
 
