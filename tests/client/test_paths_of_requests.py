@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.adapters.gateway_events import match_route
 from headrace.api.reader_groups import ReaderGroupSettings, ReaderGroupView
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.http_api import HttpApi
-from headrace.local.http_gateway import match_route
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.key_value_tables import TableConfiguration
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, ReaderGroupState

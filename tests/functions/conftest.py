@@ -14,10 +14,10 @@ from lambda_context import FunctionContext
 
 from functions import wiring
 from headrace.adapters import audit_log
+from headrace.adapters.gateway_events import match_route
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
-from headrace.local.http_gateway import match_route
 from headrace.topology import ROUTES
 
 

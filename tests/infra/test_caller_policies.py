@@ -16,10 +16,10 @@ from iam_policies import allows
 from syntax_trees import syntax_tree
 
 from headrace import client
+from headrace.adapters.gateway_events import match_route
 from headrace.client import StreamCut
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.lazy_imports import lazy_part
-from headrace.local.http_gateway import match_route
 from headrace.topology import ROUTES
 from headrace.topology.caller_access import (
     CONSUME_STREAMS_POLICY,

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.adapters.gateway_events import HttpRequest, RouteMatch, match_route, request_event, response_of
 from headrace.adapters.system_clock import SystemClock
 from headrace.local import http_gateway
 from headrace.local.failures import LocalStackError
-from headrace.local.http_gateway import HttpGateway, HttpRequest, RouteMatch, match_route, request_event, response_of
+from headrace.local.http_gateway import HttpGateway
 from headrace.local.lambda_host import HandlerFailedError
 from headrace.topology import ROUTES, Route
 from headrace.topology.kinds import Access

@@ -17,13 +17,13 @@ import pytest
 
 from functions import wiring
 from headrace.adapters import audit_log
+from headrace.adapters.gateway_events import HttpRequest, gateway_message, match_route, request_event, response_of
 from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.controller.write_dead_letter import handle_dead_letter
-from headrace.local.http_gateway import HttpRequest, gateway_message, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
 from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.metadata.transaction_messages import TransactionQueues

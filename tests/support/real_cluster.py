@@ -20,6 +20,7 @@ import pytest
 
 from functions import wiring
 from headrace.adapters import audit_log
+from headrace.adapters.gateway_events import HttpRequest, match_route, request_event, response_of
 from headrace.adapters.internal_token import InternalToken
 from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
@@ -37,7 +38,6 @@ from headrace.client.loop_thread import LoopThread
 from headrace.codec.delegation_tokens import token_keys_text
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.registry import request_processor
-from headrace.local.http_gateway import HttpRequest, match_route, request_event, response_of
 from headrace.local.lambda_host import LambdaHost
 from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.metadata.trust import write_trust
