@@ -62,12 +62,13 @@ def doctor(
 
 
 def _data_path(session: Session, clock: Clock) -> list[Finding]:
-    from headrace.doctor.data_path import SCOPE, data_path_findings, findings_without_stream, segments_for
+    from headrace.doctor.data_path import data_path_findings, findings_without_stream, segments_for
+    from headrace.doctor.round_trips import SCOPE
 
     try:
         containers = session.client.admin.cluster.get().container_count
         with own_stream(session, SCOPE, "check", segments_for(containers), must_be_deleted=False) as stream:
-            return data_path_findings(session.client, *stream, containers, clock)
+            return data_path_findings(session.client, session.open_async, *stream, containers, clock)
     except HeadraceError as error:  # the findings of the other checks say why
         return findings_without_stream(error)
 

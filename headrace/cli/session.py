@@ -19,7 +19,7 @@ from headrace.model.errors import UnavailableError
 from headrace.model.external_access import NetworkName
 
 if TYPE_CHECKING:
-    from headrace.client import Headrace
+    from headrace.client import AsyncHeadrace, Headrace
 
 URL_VARIABLE = "HEADRACE_URL"
 URL_DEFAULT = "http://127.0.0.1:10080"
@@ -66,6 +66,11 @@ class Session:
     def client(self) -> Headrace:
         shared = self.shared
         return self._opened.enter_context(open_client(shared.controller_url, shared.auth, self.retry_s, shared.network))
+
+    def open_async(self) -> AsyncHeadrace:
+        """Opens a client for a coroutine, which closes it."""
+        shared = self.shared
+        return open_async_client(shared.controller_url, shared.auth, self.retry_s, shared.network)
 
     @property
     def retry_s(self) -> float:
@@ -123,6 +128,13 @@ def open_client(url: str, auth: Auth | None, retry_s: float, network: NetworkNam
         _refuse_closed_port(url)
     on_waiting = _say_waiting if sys.stderr.isatty() else None
     return connect(url, auth=auth, retry_s=retry_s, on_waiting=on_waiting, network=network)
+
+
+def open_async_client(url: str, auth: Auth | None, retry_s: float, network: NetworkName | None = None) -> AsyncHeadrace:
+    """As `open_client`, which has been called before: the port of this machine is not tried again."""
+    from headrace.client import AsyncHeadrace
+
+    return AsyncHeadrace(url, auth=auth, retry_s=retry_s, network=network)
 
 
 @contextmanager

@@ -5,31 +5,29 @@ It is the only part that writes: into a stream that the caller has made for it, 
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from headrace.api.segments import SegmentEndpoint, StartedSegment
 from headrace.doctor.findings import Finding, failure, listed, skipped, warning, well
+from headrace.doctor.round_trips import RoundTrip, round_trips
 from headrace.model.errors import HeadraceError, UnauthorizedError
-from headrace.model.limits import EVENT_HEADER_BYTES, SEGMENTS_PER_STREAM_MAX
-from headrace.model.routing import routing_key_position
+from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
 from headrace.ports.clock import Clock
 
 if TYPE_CHECKING:
-    from headrace.client import Headrace
+    from headrace.client import AsyncHeadrace, Headrace
 
-SCOPE: Final = "headrace-checks"
 SEGMENTS_PER_CONTAINER: Final = 6
 """Segments are spread by a hash, so that a container is left out now and then: of eight, once in seventy times."""
 
 CONNECT_TIMEOUT_S: Final = 5.0
 ANSWER_TIMEOUT_S: Final = 15.0
-"""How long a container may take to acknowledge its event."""
+"""How long all containers together may take to acknowledge their events and to give them back."""
 
 CERTIFICATE_S_MIN: Final = 10 * 86_400
 """The function that issues certificates reports an error from then on."""
@@ -46,12 +44,6 @@ class Place:
     def address(self) -> tuple[str, int, str]:
         return self.endpoint.host, self.endpoint.port, self.endpoint.tls_name
 
-    @property
-    def routing_key(self) -> str:
-        """A key whose events go to this segment."""
-        keys: Iterator[str] = (f"key-{number}" for number in count())
-        return next(key for key in keys if self.segment.low <= routing_key_position(key) < self.segment.high)
-
 
 def segments_for(container_count: int) -> int:
     """How many segments the stream of the check has."""
@@ -60,12 +52,13 @@ def segments_for(container_count: int) -> int:
 
 def data_path_findings(
     client: Headrace,
+    open_async: Callable[[], AsyncHeadrace],
     scope: str,
     stream: str,
     container_count: int,
     clock: Clock,
 ) -> list[Finding]:
-    """Examines the stores and containers of a stream that exists and has no events.
+    """Examines the stores and containers of a stream that exists. `open_async` opens another client, as `client`.
 
     Raises:
         HeadraceError: the controller does not answer about the stream.
@@ -83,7 +76,7 @@ def data_path_findings(
     return [
         _connections(len(addresses), refused),
         _certificates({name: end_s for name, end_s in ends_s.items() if end_s}, clock.now_ms() / 1000),
-        _round_trip(client, scope, stream, places, unserved, container_count),
+        _round_trip(_tried(open_async, scope, stream, places, clock), unserved, container_count),
     ]
 
 
@@ -144,54 +137,25 @@ def _certificates(ends_s: Mapping[str, float], now_s: float) -> Finding:
     return well("certificates", f"the first ends in {(min(ends_s.values()) - now_s) / 86_400:.1f} days")
 
 
-def _write_all(client: Headrace, scope: str, stream: str, places: Mapping[int, Place]) -> dict[int, str]:
-    """Writes the number of each container into its segment. Returns the errors by container."""
-    from headrace.client import WriterOptions
+def _tried(
+    open_async: Callable[[], AsyncHeadrace], scope: str, stream: str, places: Mapping[int, Place], clock: Clock
+) -> dict[int, RoundTrip]:
+    segments = {container: place.segment for container, place in places.items()}
 
-    failed: dict[int, str] = {}
-    writer = client.writer(scope, stream, WriterOptions(give_up_after_s=ANSWER_TIMEOUT_S))
-    acks = {container: writer.write(_event(container), place.routing_key) for container, place in places.items()}
-    for container, ack in acks.items():
-        try:
-            ack.result()
-        except HeadraceError as error:
-            failed[container] = error.message
-    with suppress(HeadraceError):  # the acknowledgements have said it
-        writer.close()
-    return failed
+    async def tried() -> dict[int, RoundTrip]:
+        async with open_async() as client:
+            return await round_trips(
+                client, scope, stream, segments, mark="check", limit_s=ANSWER_TIMEOUT_S, clock=clock
+            )
+
+    return asyncio.run(tried())
 
 
-def _event(container: int) -> bytes:
-    return str(container).encode()
-
-
-def _problem_of_reading(client: Headrace, scope: str, stream: str, container: int, place: Place) -> str | None:
-    """Why the event of a container does not come back; None if it does.
-
-    It asks the store of the container only: a list of ranges would fail for all if one store is away.
-    """
-    from headrace.client import SegmentRange
-
-    segment, length = place.segment, EVENT_HEADER_BYTES + len(_event(container))
-    part = SegmentRange(scope, stream, segment.segment_id, segment.low, segment.high, 0, length)
-    try:
-        with client.range_reader(part, read_history_from="segment_store") as reader:
-            events = [read.event for read in reader]
-    except HeadraceError as error:
-        return error.message
-    return None if events == [_event(container)] else f"{len(events)} events came back"
-
-
-def _round_trip(
-    client: Headrace, scope: str, stream: str, places: Mapping[int, Place], unserved: list[str], container_count: int
-) -> Finding:
-    failed = _write_all(client, scope, stream, places)
-    for container, place in places.items():
-        if container not in failed and (problem := _problem_of_reading(client, scope, stream, container, place)):
-            failed[container] = problem
+def _round_trip(trips: Mapping[int, RoundTrip], unserved: list[str], container_count: int) -> Finding:
+    failed = {container: trip.error for container, trip in sorted(trips.items()) if trip.error}
     if failed:
-        reasons = listed([f"{container} ({reason})" for container, reason in sorted(failed.items())])
-        return failure("round-trip", f"{len(failed)} of {len(places)} containers: {reasons}")
+        reasons = listed([f"{container} ({reason})" for container, reason in failed.items()])
+        return failure("round-trip", f"{len(failed)} of {len(trips)} containers: {reasons}")
     if unserved:
         return failure("round-trip", f"segments without a store: {listed(unserved)}")
-    return well("round-trip", f"an event came back from {len(places)} of {container_count} containers")
+    return well("round-trip", f"an event came back from {len(trips)} of {container_count} containers")

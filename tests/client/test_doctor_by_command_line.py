@@ -12,7 +12,7 @@ import pytest
 from command_line import Run, runner
 from healthy_cluster import NOW_MS as HEALTHY_MS
 from healthy_cluster import healthy_facts, with_letters
-from real_cluster import RealCluster, client_of, connected_to, secure_cluster, serve_functions
+from real_cluster import RealCluster, client_of, connected_async, connected_to, secure_cluster, serve_functions
 
 from functions import wiring
 from headrace.adapters.memory.manual_clock import ManualClock
@@ -25,7 +25,7 @@ from headrace.client.administration.operators_admin import DeadLetterPage
 from headrace.client.synchronous.synchronous_admin import Admin
 from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
 from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
-from headrace.doctor import data_path, examination
+from headrace.doctor import data_path, examination, round_trips
 from headrace.doctor.data_path import data_path_findings, segments_for
 from headrace.doctor.examination import examine_deployment
 from headrace.doctor.findings import CHECKS, Finding, Verdict
@@ -45,6 +45,7 @@ def run(
 ) -> Run:
     """`run("--deep")` runs `headrace doctor`."""
     monkeypatch.setattr(session, "open_client", lambda *_: connected_to(real))
+    monkeypatch.setattr(session, "open_async_client", lambda *_: connected_async(real))
     monkeypatch.setenv("HEADRACE_URL", "http://127.0.0.1:9")  # where nothing answers a request without a signature
     monkeypatch.setenv("POWERTOOLS_METRICS_DISABLED", "true")
     return runner(capsys, "doctor")
@@ -64,11 +65,18 @@ def _by_check(findings: list[Finding]) -> dict[str, Finding]:
     return {finding.check: finding for finding in findings}
 
 
-def _examined(client: Headrace, clock: SystemClock | ManualClock) -> dict[str, Finding]:
+def _examined(cluster: RealCluster, client: Headrace, clock: SystemClock | ManualClock) -> dict[str, Finding]:
     """What the examination of the data path finds in a stream of its own."""
     client.admin.create_scope("checks", exist_ok=True)
     client.admin.create_stream("checks", "path", scaling=ScalingPolicy.fixed(segments_for(CONTAINERS)))
-    return _by_check(data_path_findings(client, "checks", "path", CONTAINERS, clock))
+    return _by_check(data_path_findings(client, lambda: connected_async(cluster), "checks", "path", CONTAINERS, clock))
+
+
+def _findings(cluster: RealCluster, client: Headrace) -> dict[str, Finding]:
+    """What the examination of the data path finds in the stream `shop/path`."""
+    return _by_check(
+        data_path_findings(client, lambda: connected_async(cluster), "shop", "path", CONTAINERS, SystemClock())
+    )
 
 
 def test_the_document_has_a_stable_form(run: Run):
@@ -137,18 +145,30 @@ def test_leases_are_judged_by_the_controllers_time(headrace: Headrace, monkeypat
     assert (findings["stores"].verdict, findings["ticks"].verdict) == (Verdict.WELL, Verdict.WELL)
 
 
-def test_an_event_that_does_not_come_back_is_named(headrace: Headrace):
+def test_an_event_that_does_not_come_back_is_named(
+    real: RealCluster, headrace: Headrace, monkeypatch: pytest.MonkeyPatch
+):
     """Another event is where it was written."""
+
+    async def read_events(*_: object) -> list[bytes]:
+        return [b"other"]
+
+    monkeypatch.setattr(round_trips, "read_events", read_events)
+    headrace.admin.create_stream("shop", "path", scaling=ScalingPolicy.fixed(segments_for(CONTAINERS)))
+    finding = _findings(real, headrace)["round-trip"]
+    assert finding.verdict is Verdict.FAILURE
+    assert finding.evidence.startswith("4 of 4 containers: 0 (it was acknowledged, and is not among the 1 events")
+
+
+def test_events_of_before_are_no_answer(real: RealCluster, headrace: Headrace):
     headrace.admin.create_stream("shop", "path", scaling=ScalingPolicy.fixed(segments_for(CONTAINERS)))
     with headrace.writer("shop", "path") as writer:
         for number in range(1_000):
-            writer.write(b"x", f"other-{number}")
-    finding = _by_check(data_path_findings(headrace, "shop", "path", CONTAINERS, SystemClock()))["round-trip"]
-    assert finding.verdict is Verdict.FAILURE
-    assert finding.evidence.startswith("4 of 4 containers: 0 (1 events came back)")
+            writer.write(b"check 0", f"other-{number}")
+    assert _findings(real, headrace)["round-trip"].verdict is Verdict.WELL
 
 
-def test_a_segment_without_a_store_is_named(headrace: Headrace, monkeypatch: pytest.MonkeyPatch):
+def test_a_segment_without_a_store_is_named(real: RealCluster, headrace: Headrace, monkeypatch: pytest.MonkeyPatch):
     """The containers of the other segments are well."""
     endpoint = Admin.endpoint
 
@@ -158,7 +178,7 @@ def test_a_segment_without_a_store_is_named(headrace: Headrace, monkeypatch: pyt
         return endpoint(admin, scope, stream, segment_id)
 
     monkeypatch.setattr(Admin, "endpoint", without_some)
-    finding = _examined(headrace, SystemClock())["round-trip"]
+    finding = _examined(real, headrace, SystemClock())["round-trip"]
     assert (finding.verdict, finding.evidence) == (Verdict.FAILURE, "segments without a store: its container moves")
 
 
@@ -243,7 +263,7 @@ def test_a_deep_examination_leaves_nothing(run: Run, headrace: Headrace):
 
 def test_a_secured_data_path_is_examined_as_clients_use_it(secured: RealCluster):
     with client_of(secured) as client:
-        findings = _examined(client, SystemClock())
+        findings = _examined(secured, client, SystemClock())
         assert {finding.verdict for finding in findings.values()} == {Verdict.WELL}, findings
         assert f"of {CONTAINERS} containers" in findings["round-trip"].evidence
         transport = httpx.MockTransport(lambda _: httpx.Response(403))
@@ -253,7 +273,7 @@ def test_a_secured_data_path_is_examined_as_clients_use_it(secured: RealCluster)
 
 def test_a_certificate_that_ends_soon_is_named(secured: RealCluster):
     with client_of(secured) as client:
-        findings = _examined(client, ManualClock(SystemClock().now_ms() + 10_000 * DAY_MS))
+        findings = _examined(secured, client, ManualClock(SystemClock().now_ms() + 10_000 * DAY_MS))
     assert findings["certificates"].verdict is Verdict.WARNING
     assert "127.0.0.1:" in findings["certificates"].evidence
 
@@ -262,7 +282,7 @@ def test_a_store_that_is_away_is_named(real: RealCluster, headrace: Headrace, mo
     monkeypatch.setattr(data_path, "ANSWER_TIMEOUT_S", 0.5)
     headrace.admin.create_stream("shop", "path", scaling=ScalingPolicy.fixed(segments_for(CONTAINERS)))
     real.kill_store()
-    findings = _by_check(data_path_findings(headrace, "shop", "path", CONTAINERS, SystemClock()))
+    findings = _findings(real, headrace)
     assert findings["connections"].verdict is Verdict.FAILURE
     assert findings["round-trip"].verdict is Verdict.FAILURE
     assert f"127.0.0.1:{real._port}" in findings["connections"].evidence

@@ -33,7 +33,7 @@ from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
 from headrace.adapters.tcp.store_trust import StoreTrust
 from headrace.adapters.tcp.tls_contexts import store_contexts
 from headrace.adapters.token_keys import KEYS_FILE, REQUIRED, TOKENS, token_key_source
-from headrace.client import Headrace, TlsOptions, connect
+from headrace.client import AsyncHeadrace, Headrace, TlsOptions, connect
 from headrace.client.loop_thread import LoopThread
 from headrace.codec.delegation_tokens import token_keys_text
 from headrace.controller.engine import RequestProcessor
@@ -245,6 +245,11 @@ def client_of(cluster: RealCluster) -> Iterator[Headrace]:
 def connected_to(cluster: RealCluster, tls: TlsOptions | None = None) -> Headrace:
     """A client as of `client_of`, which the caller closes."""
     return connect("http://controller", transport=transport_to(cluster), tls=tls)
+
+
+def connected_async(cluster: RealCluster) -> AsyncHeadrace:
+    """A client for a coroutine, which closes it."""
+    return AsyncHeadrace("http://controller", transport=transport_to(cluster))
 
 
 def transport_to(cluster: RealCluster) -> httpx.MockTransport:
