@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 
 from aws_lambda_powertools import Logger, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
+
+from headrace.adapters.log_lines import write_document
+from headrace.embedded_metrics import EmbeddedMetric, embedded_line
 
 NAMESPACE = "Headrace"
 _FALSE = {"", "0", "false", "no", "off"}
@@ -28,3 +32,11 @@ def count(name: str, value: int = 1, **dimensions: str) -> None:
     with single_metric(name=name, unit=MetricUnit.Count, value=value, namespace=namespace) as metric:
         for dimension, text in dimensions.items():
             metric.add_dimension(name=dimension, value=text)
+
+
+def report(metrics: Sequence[EmbeddedMetric], values: Mapping[str, float], service: str, time_ms: int) -> None:
+    """Write the values of declared metrics. It is not switched off: this is all that its function is for.
+
+    Raises as `embedded_line`, and OSError if the line cannot be written.
+    """
+    write_document(embedded_line(metrics, values, service, time_ms))

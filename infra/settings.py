@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from constructs import Node
@@ -56,6 +56,7 @@ _ZONE_NAME = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
 _SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
 _SWITCH = {"true": True, "false": False}
 _TOKENS = {"required": True, "off": False}
+_CANARY = {"on": True, "off": False}
 TLS_MODES = ("off", "permissive", "required")
 CA_KEYS_MAX = 4
 """A replacement of a certification authority needs two keys."""
@@ -96,6 +97,7 @@ class Settings:
     zone `external_zone_id` of Route 53 gets. `external_from` are the networks that may connect. `external_scheme` is
     "internal" for clients that come through a VPN or another VPC. `restore_role` is a role that may change and delete
     chunks, in addition to the stores.
+    `canary` adds a function that writes an event to each container once a minute, and reads it again.
     `nag` checks the templates with cdk-nag, which takes most of the time of a synth.
     """
 
@@ -127,6 +129,7 @@ class Settings:
     external_from: tuple[str, ...] = ()
     external_scheme: str = EXTERNAL_SCHEMES[0]
     restore_role: str | None = None
+    canary: bool = True
     nag: bool = False
 
     def __post_init__(self) -> None:
@@ -324,7 +327,7 @@ class Settings:
             calls_per_second=_number(node, "calls_per_second", CALLS_PER_SECOND),
             completed_transactions_hours=_number(node, "completed_transactions_hours", COMPLETED_TRANSACTIONS_HOURS),
             spark_jobs=tuple(dict.fromkeys(name.strip() for name in jobs.split(",") if name.strip())),
-            tokens=_tokens(node),
+            tokens=_chosen(node, "tokens", _TOKENS, "required"),
             tls=str(node.try_get_context("tls") or TLS_MODES[-1]),
             ca_keys=_ca_keys(node),
             grpc_bridge=_switch(node, "grpc_bridge", default=False),
@@ -334,6 +337,7 @@ class Settings:
             external_from=tuple(each.strip() for each in from_outside.split(",") if each.strip()),
             external_scheme=str(node.try_get_context("external_scheme") or EXTERNAL_SCHEMES[0]),
             restore_role=_text(node, "restore_role"),
+            canary=_chosen(node, "canary", _CANARY, "on"),
             nag=_switch(node, "nag", default=False),
         )
 
@@ -405,12 +409,13 @@ def _switch(node: Node, name: str, *, default: bool = True) -> bool:
     return _SWITCH[text]
 
 
-def _tokens(node: Node) -> bool:
-    value = node.try_get_context("tokens")
-    text = "required" if value is None else str(value)
-    if text not in _TOKENS:
-        raise ValueError(f"tokens: {value!r} must be {' or '.join(_TOKENS)}")
-    return _TOKENS[text]
+def _chosen(node: Node, name: str, words: Mapping[str, bool], default: str) -> bool:
+    """What the word in the context means; that of `default` if there is none."""
+    value = node.try_get_context(name)
+    text = default if value is None else str(value)
+    if text not in words:
+        raise ValueError(f"{name}: {value!r} must be {' or '.join(words)}")
+    return words[text]
 
 
 def _ca_keys(node: Node) -> tuple[int, ...]:

@@ -10,15 +10,16 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from headrace.api.segments import StartedSegment
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, UnavailableError
 from headrace.model.routing import routing_key_position
 from headrace.ports.clock import Clock
+from headrace.topology import CANARY_SCOPE
 
 if TYPE_CHECKING:
     from headrace.client import AsyncEventWriter, AsyncHeadrace, SegmentRange
     from headrace.client.single_segment.segment_requests import SegmentRequests
 
-SCOPE: Final = "headrace-checks"
+SCOPE: Final = CANARY_SCOPE
 """Of the streams that events are written to."""
 AT_ONCE_MAX: Final = 64
 CLOSE_S: Final = 2.0
@@ -49,7 +50,7 @@ async def round_trips(
     no other. The seconds are those of a client without connections.
 
     Raises:
-        HeadraceError: the controller does not answer about the stream.
+        HeadraceError: the controller does not answer about the stream, or not within `limit_s`.
     """
     from headrace.client import WriterOptions
     from headrace.client.segment_connections import SegmentConnections
@@ -57,7 +58,12 @@ async def round_trips(
 
     deadline_s = asyncio.get_running_loop().time() + limit_s
     # A writer fails as a whole when one segment does not answer for so long: the deadline must come first.
-    writer = await client.writer(scope, stream, WriterOptions(give_up_after_s=2 * limit_s))
+    options = WriterOptions(give_up_after_s=2 * limit_s)
+    try:
+        async with asyncio.timeout_at(deadline_s):
+            writer = await client.writer(scope, stream, options)
+    except TimeoutError as error:
+        raise UnavailableError(f"it did not answer within {limit_s:g} s") from error
     connections = SegmentConnections(client.admin, scope, stream)
     trips = _Trips(client, scope, stream, writer, SegmentRequests(connections, limit_s), mark, clock)
     turns = asyncio.Semaphore(AT_ONCE_MAX)

@@ -388,7 +388,26 @@ PREFIX_LISTS = Function(
 )
 """CloudFormation calls it when it creates or updates the network."""
 
+CANARY = Function(
+    "canary",
+    handler="functions.processors.canary.handler",
+    description="Writes an event to each container and reads it again",
+    # It may also write the records of its own streams, and so it has a policy of its own for them.
+    grants=("metadata:read", "requests:send", "token-keys:read"),
+    # A whole processor: the delay that it measures is to be that of the stores.
+    memory_mb=1_769,
+    timeout_s=45,
+    reaches_segment_stores=True,
+    has_own_bundle=True,
+    sends_rarely=True,
+)
+"""EventBridge calls it each minute, in a deployment with a canary."""
+
+CANARY_SCOPE = "headrace-checks"
+"""The scope of the streams that it writes to."""
+
 DEPLOYMENT_FUNCTIONS = (
+    CANARY,
     REPLICATION_GATE,
     TOKEN_KEY_ROTATION,
     TOKEN_KEY_GATE,

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from headrace import topology
 from headrace.topology import Function, Grant
 from infra.constructs.acknowledgements import acknowledge_wildcard
 from infra.constructs.deployed_resources import DeployedResources
@@ -115,6 +116,27 @@ def leases_statement(resources: DeployedResources) -> iam.PolicyStatement:
         actions=["dynamodb:Query"],
         resources=[resources.metadata_table_arn],
         conditions={"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [LEASES_PARTITION]}},
+    )
+
+
+CANARY_PARTITIONS = (
+    "requests/*",
+    "retention-due/*",
+    f"scope-guard/{topology.CANARY_SCOPE}",
+    f"scope/{topology.CANARY_SCOPE}",
+    "scopes",
+    f"stream/{topology.CANARY_SCOPE}/*",
+)
+"""Those that get records when a stream of the canary's scope is created."""
+
+
+def canary_statement(resources: DeployedResources) -> iam.PolicyStatement:
+    """For the canary, which creates its own scope and streams."""
+    return iam.PolicyStatement(
+        sid="CreateOwnStreams",
+        actions=["dynamodb:ConditionCheckItem", "dynamodb:PutItem"],
+        resources=[resources.metadata_table_arn],
+        conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(CANARY_PARTITIONS)}},
     )
 
 

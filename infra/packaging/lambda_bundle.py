@@ -63,6 +63,8 @@ class Bundle:
     functions: tuple[topology.Function, ...]
     extras: tuple[str, ...]
     services: frozenset[str]
+    left_out: frozenset[str] = frozenset()
+    """Packages that modules of the bundle import only for what its functions do not use."""
 
 
 _ALL = (*topology.FUNCTIONS, *topology.DEPLOYMENT_FUNCTIONS)
@@ -74,6 +76,11 @@ NETWORK = Bundle(
     (topology.EXTERNAL_TARGETS, topology.PREFIX_LISTS), ("controller",), botocore_data.SERVICES | {"ec2", "elbv2"}
 )
 """botocore's model of EC2 is as large as those of all other services together."""
+
+CANARY = Bundle(
+    (topology.CANARY,), ("controller",), botocore_data.SERVICES, left_out=frozenset({"numpy", "pyarrow", "uvloop"})
+)
+"""The client with its HTTP library, which no other function needs."""
 
 
 def lambda_code(bundle: Bundle = SHARED) -> lambda_.AssetCode:
@@ -137,7 +144,8 @@ def bundle_sources(bundle: Bundle = SHARED) -> list[Path]:
 def bundle_requirements(bundle: Bundle = SHARED) -> str:
     """What the handlers import from outside, and what that needs: of the declared requirements no others."""
     declared = declared_requirements(PYPROJECT_FILE.read_text(), *bundle.extras)
-    imported = {name.replace("_", "-") for name in imported_from_outside(ROOT, bundle_sources(bundle))}
+    names = imported_from_outside(ROOT, bundle_sources(bundle)) - bundle.left_out
+    imported = {name.replace("_", "-") for name in names}
     if undeclared := imported - declared:
         raise RuntimeError(f"functions import what pyproject.toml does not declare: {', '.join(sorted(undeclared))}")
     return requirements_text(closure(read_lock(LOCK_FILE.read_text()), imported))

@@ -1,4 +1,4 @@
-"""The segment stores stack: one service per availability zone, deployed one zone after the other.
+"""The segment stores stack: one service per availability zone, deployed one zone after the other, and the canary.
 
 The services depend on each other in a chain. So an update replaces the stores of one zone at a time, and stops at the
 first store that does not start. If logs are replicated, a gate between two services waits until all logs have their
@@ -23,6 +23,7 @@ from constructs import Construct
 from headrace.certificate_names import store_label
 from headrace.topology import REPLICATION_GATE, SEGMENT_STORES
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
+from infra.constructs.canary import Canary
 from infra.constructs.controller_function import ControllerFunction, external_environment, token_environment
 from infra.constructs.deployed_network import deployed_namespace
 from infra.constructs.deployed_resources import (
@@ -120,6 +121,10 @@ class SegmentStoresStack(cdk.Stack):
             after.service.node.add_dependency(before.service)
         if settings.is_replicated:
             self._add_gates(settings, network)
+        if settings.canary:
+            canary = Canary(self, settings, network)
+            # Its first call finds stores.
+            canary.node.add_dependency(*(zone.service for zone in self.zones))
 
     def _count_lines(self, watched: LogAlarm) -> logs.MetricFilter:
         """Count the lines of an event that has an alarm, from the first task on."""
