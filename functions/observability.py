@@ -1,13 +1,14 @@
 """Logs and metrics of all functions.
 
-Logs are JSON lines that each have the request id. They go to standard error, so that the standard output of the local
-stack stays readable. Metrics are log lines too (CloudWatch's embedded format), so counting costs no call; the variable
-POWERTOOLS_METRICS_DISABLED switches them off. There is no tracer: Lambda traces invocations itself if X-Ray is switched
-on, and X-Ray's SDK would be the largest import of a cold start.
+Logs are JSON lines that each have the request id, and the correlation id of what they tell of. They go to standard
+error, so that the standard output of the local stack stays readable. Metrics are log lines too (CloudWatch's embedded
+format), so counting costs no call; the variable POWERTOOLS_METRICS_DISABLED switches them off. There is no tracer:
+Lambda traces invocations itself if X-Ray is switched on, and X-Ray's SDK would be the largest import of a cold start.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,23 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from headrace.adapters.log_lines import write_document
 from headrace.embedded_metrics import EmbeddedMetric, embedded_line
+from headrace.ports.requesters import current_requester
 
 NAMESPACE = "Headrace"
 _FALSE = {"", "0", "false", "no", "off"}
 
 logger = Logger(service=os.environ.get("POWERTOOLS_SERVICE_NAME", "headrace"), stream=sys.stderr)
+
+
+def _add_requester(record: logging.LogRecord) -> bool:
+    """Add who asked for the work that runs now, so that one filter finds all lines of an operation."""
+    requester = current_requester()
+    if requester is not None and not hasattr(record, "correlationId"):
+        record.requestedBy, record.correlationId = requester.principal, requester.correlation_id
+    return True
+
+
+logger.addFilter(_add_requester)
 
 
 def count(name: str, value: int = 1, **dimensions: str) -> None:

@@ -22,6 +22,7 @@ from headrace.model.backoff import doubled_pause
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.requests import Requester
 from headrace.ports.request_queue import CORRELATION_ID, REQUESTED_BY
+from headrace.ports.requesters import requested_by
 
 RETRY_FIRST_S = 1
 RETRY_MAX_S = 60
@@ -64,8 +65,11 @@ def report(
     """
     failed = {each["itemIdentifier"] for each in response["batchItemFailures"]}
     records = [record for record in event["Records"] if record["messageId"] in failed]
-    for exception in exceptions:
-        _log(exception[1])
+    asked_by = {record["messageId"]: requester_in(SQSRecord(dict(record))) for record in records}
+    # Powertools keeps both in the order of the failures.
+    for failure, exception in zip(response["batchItemFailures"], exceptions, strict=False):
+        with requested_by(asked_by[failure["itemIdentifier"]]):
+            _log(exception[1])
     count("MessagesProcessed", len(event["Records"]) - len(records))
     if records:
         count("MessagesFailed", len(records))

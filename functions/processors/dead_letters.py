@@ -14,11 +14,12 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from functions import wiring
 from functions.observability import logger
-from functions.processors.batches import report
+from functions.processors.batches import report, requester_in
 from functions.processors.last_deliveries import write_dead_letter
 from headrace import topology
 from headrace.model.dead_letters import PROCESSOR_DIED
 from headrace.model.errors import InvalidRequestError
+from headrace.ports.requesters import requested_by
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -33,7 +34,8 @@ def _work_on(record: SQSRecord) -> None:
     queue = _QUEUES.get(name)
     if queue is None:
         raise InvalidRequestError(f"{name} is not a dead-letter queue of this deployment")
-    write_dead_letter(record, queue, PROCESSOR_DIED, only_unknown=True)
+    with requested_by(requester_in(record)):
+        write_dead_letter(record, queue, PROCESSOR_DIED, only_unknown=True)
 
 
 @logger.inject_lambda_context

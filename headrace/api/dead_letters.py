@@ -37,6 +37,7 @@ class DeadLetterView(Document, frozen=True):
     parameters: Annotated[dict[str, Any], about("Of a request that was undone")]
     message: Annotated[str, about("The message's text, cut if it is very long")]
     requested_by: Annotated[str | None, about("Who asked for the request; null if that is not known")] = None
+    correlation_id: Annotated[str | None, about("Of the request, as log and audit lines have it")] = None
 
     @classmethod
     def of(cls, letter: DeadLetter) -> DeadLetterView:
@@ -54,6 +55,7 @@ class DeadLetterView(Document, frozen=True):
             parameters=dict(letter.parameters),
             message=letter.message,
             requested_by=letter.requester.principal if letter.requester else None,
+            correlation_id=letter.requester.correlation_id if letter.requester else None,
         )
 
     @property

@@ -82,6 +82,7 @@ def _document(letter: DeadLetterView) -> dict[str, Any]:
         "firstTryTimeMs": letter.first_try_ms,
         "lastTryTimeMs": letter.last_try_ms,
         "requestedBy": letter.requested_by,
+        "correlationId": letter.correlation_id,
         "parameters": dict(letter.parameters),
         "message": letter.message,
     }

@@ -240,6 +240,7 @@ DOCUMENTS: dict[str, Document] = {
         {"a": 1},
         "{}",
         "grpc:ann",
+        "deploy-7",
     ),
     "retention": description(TRUNCATION),
     "retention of all": description(NextTruncation("WITHIN_LIMITS", "because", 0, None)),
