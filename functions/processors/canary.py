@@ -1,6 +1,6 @@
 """Writes an event to each container and reads it again, once a minute, as a client of the deployment would.
 
-Its result is metrics and log lines. The invocation succeeds whatever it finds: an alarm watches the metrics.
+Its result is metrics and log lines. The invocation succeeds also if containers fail: an alarm watches the metrics.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headrace.deployment_defaults import CONTAINER_COUNT
+from headrace.embedded_metrics import CANARY_METRICS, STORE_METRICS
 from headrace.model.errors import InvalidRequestError
-from headrace.topology.functions import TICKS
+from headrace.topology.functions import CANARY, TICKS
 from headrace.topology.segment_store_service import SEGMENT_STORES
 
 PRICES_OF: Final = "us-east-1, November 2026"
@@ -41,6 +42,8 @@ class Prices:
     PRIVATE_ZONE_MONTH: Final = 0.50
     MILLION_TICKS: Final = 2.20
     """SQS 0.80 (each is received and deleted alone), Lambda 1.24, one read of DynamoDB."""
+    FUNCTION_GB_SECOND: Final = 0.0000133334
+    MILLION_FUNCTION_CALLS: Final = 0.20
     ZONE_CROSSING_GB: Final = 0.02
     BALANCER_HOUR: Final = 0.0225
     BALANCER_GB: Final = 0.006
@@ -78,6 +81,9 @@ ALARM_METRICS: Final = 106
 SECRETS: Final = 5
 """Of three stores, of the token keys, and the one that stores share."""
 OWN_METRICS: Final = 20
+"""Of functions and of lines that are counted, as alarms name them; those with the dimension `Service` are others."""
+STORE_METRICS_IN_ALL: Final = ZONES * len(STORE_METRICS) + len(CANARY_METRICS)
+"""Of the stores of each zone, and of the canary."""
 DASHBOARDS: Final = 1
 EVENT_SOURCE_MAPPINGS: Final = 12
 
@@ -91,6 +97,10 @@ FLUSH_WRITE_UNITS: Final = 4
 """Of a flush: the check of the claim, and the count of the object. Each run in the object costs as many, half of them
 when it is deleted."""
 _SNAPSHOT_EVERY_S: Final = 30.0
+CANARY_SECONDS: Final = 1.0
+"""Of a call of the canary: an estimate."""
+CANARY_SNAPSHOTS: Final = 2
+"""That follow an event in a container that has no other: of the event, and of its flush."""
 
 _SHARD_MB_PER_S: Final = 0.7
 """A shard takes 1 MB/s: it is planned for 70 %."""
@@ -177,6 +187,8 @@ def idle_lines(stores: int = SEGMENT_STORES.stores, *, spark_job: bool = True) -
         Line("NAT gateway and its address", HOURS * Prices.GATEWAY_HOUR),
         Line(f"{ALARMS} alarms on {ALARM_METRICS} metrics", ALARM_METRICS * Prices.ALARM_METRIC),
         Line(f"{OWN_METRICS} metrics of functions and log lines", OWN_METRICS * Prices.METRIC),
+        Line(f"{STORE_METRICS_IN_ALL} metrics of stores and canary", STORE_METRICS_IN_ALL * Prices.METRIC),
+        Line(f"canary: an event a minute in {CONTAINER_COUNT} containers", canary_dollars()),
         Line(f"{DASHBOARDS} dashboard", DASHBOARDS * Prices.DASHBOARD),
         Line(f"{ticks:,} ticks", ticks / 1e6 * Prices.MILLION_TICKS),
         Line(f"polling by {EVENT_SOURCE_MAPPINGS} event source mappings", 3.0),
@@ -186,6 +198,20 @@ def idle_lines(stores: int = SEGMENT_STORES.stores, *, spark_job: bool = True) -
         Line(f"{SECRETS} secrets, a key and a zone of TLS and tokens", secrets_of_month),
     ]
     return [line for line in lines if spark_job or not line.text.startswith("NAT gateway")]
+
+
+def canary_dollars() -> float:
+    """The calls of the canary, and the flushes of its events in containers that have no others."""
+    calls = HOURS * 60
+    flushes = calls * CONTAINER_COUNT
+    compute = calls * CANARY_SECONDS * CANARY.memory_mb / 1024 * Prices.FUNCTION_GB_SECOND
+    units = FLUSH_WRITE_UNITS * (2 + 1 + CANARY_SNAPSHOTS) * flushes
+    return (
+        compute
+        + calls / 1e6 * Prices.MILLION_FUNCTION_CALLS
+        + (1 + CANARY_SNAPSHOTS) * flushes / 1e6 * Prices.MILLION_PUTS
+        + units / 1e6 * Prices.MILLION_WRITE_UNITS
+    )
 
 
 def traffic_lines(load: Load) -> list[Line]:

@@ -19,7 +19,9 @@ SOURCES = (
     "headrace/bridge/*.py",
     "headrace/client/*.py",
     "headrace/spark/*.py",
+    "functions/processors/canary.py",
 )
+LOGGERS = {"_log", "logger", "logging"}
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
 LINE = re.compile(r"event=[a-z0-9_]+( [a-z0-9_]+=%(r|s|d|\.\df))*")
 FREE_TEXT = re.compile(r"(segment|source|target|scope|stream|error|reason|path)=%[^r]")
@@ -33,7 +35,9 @@ def _lines() -> list[tuple[str, str]]:
     for name in listed.stdout.split():
         for node in ast.walk(syntax_tree((ROOT / name).read_text())):
             match node:
-                case ast.Call(func=ast.Attribute(value=ast.Name(id="_log" | "logging"), attr=attr)) if attr in LEVELS:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=logger), attr=attr)) if (
+                    logger in LOGGERS and attr in LEVELS
+                ):
                     text = node.args[1 if attr == "log" else 0]
                     found.append((f"{name}:{node.lineno}", ast.literal_eval(text)))
     return found

@@ -47,7 +47,7 @@ def smallest_assembly(project: Path, tmp_path_factory: pytest.TempPathFactory) -
     directory = tmp_path_factory.mktemp("cdk.smallest.out")
     choices = {"zones": "us-east-1a,us-east-1d", "spark_job": "false", "keep_data": "false"}
     more_choices = {"alarm_email": "a@b.example", "account_concurrency": "10", "metrics_from": "10.1.2.0/24"}
-    last_choices = {"tokens": "required", "tls": "required", "grpc_bridge": "true", "nag": "true"}
+    last_choices = {"tokens": "required", "tls": "required", "grpc_bridge": "true", "canary": "off", "nag": "true"}
     return synthesize(project, directory, **choices, **more_choices, **last_choices)
 
 

@@ -13,6 +13,7 @@ from cdk_assembly import ROOT, Assembly
 from functions.observability import NAMESPACE
 from headrace.cli import bill
 from headrace.cli.bill import idle_lines, total
+from headrace.embedded_metrics import CANARY_METRICS, DIMENSION, STORE_METRICS
 from headrace.topology import SEGMENT_STORES
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
@@ -40,11 +41,27 @@ def test_the_bill_counts_alarms_and_metrics(default_assembly: Assembly):
     alarms = default_assembly.resources("AWS::CloudWatch::Alarm")
     metrics = [metric for alarm in alarms for metric in _metrics(alarm.properties)]
     own = {
-        (each["MetricName"], json.dumps(each.get("Dimensions"))) for each in metrics if each["Namespace"] == NAMESPACE
+        (each["MetricName"], json.dumps(each.get("Dimensions")))
+        for each in metrics
+        if each["Namespace"] == NAMESPACE and all(named["Name"] != DIMENSION for named in each.get("Dimensions", ()))
     }
     dashboards = default_assembly.resources("AWS::CloudWatch::Dashboard")
     assert (len(alarms), len(metrics)) == (bill.ALARMS, bill.ALARM_METRICS)
     assert (len(own), len(dashboards)) == (bill.OWN_METRICS, bill.DASHBOARDS)
+
+
+def test_the_bill_counts_the_metrics_of_stores_and_the_canary(default_assembly: Assembly):
+    services = {
+        each["Value"]
+        for task in default_assembly.resources("AWS::ECS::TaskDefinition")
+        for container in task.properties["ContainerDefinitions"]
+        for each in container["Environment"]
+        if each["Name"] == "HEADRACE_METRICS_SERVICE"
+    }
+    canaries = [each for each in default_assembly.named("AWS::Lambda::Function", "FunctionName") if "canary" in each]
+    assert services == {each.properties["ServiceName"] for each in default_assembly.resources("AWS::ECS::Service")}
+    counted = len(services) * len(STORE_METRICS) + len(canaries) * len(CANARY_METRICS)
+    assert counted == bill.STORE_METRICS_IN_ALL
 
 
 def _metrics(alarm: dict[str, Any]) -> list[dict[str, Any]]:

@@ -20,7 +20,8 @@ def functions(assembly: Assembly):
 
 def test_the_functions_are_those_of_the_topology(functions, smallest_assembly: Assembly):
     deployed = {f"headrace-{declared.name}" for declared in (*topology.FUNCTIONS, topology.PREFIX_LISTS)}
-    assert set(functions) == deployed | {f"headrace-{topology.REPLICATION_GATE.name}"}
+    usual = {f"headrace-{declared.name}" for declared in (topology.REPLICATION_GATE, topology.CANARY)}
+    assert set(functions) == deployed | usual
     secured = (topology.TOKEN_KEY_ROTATION, topology.TOKEN_KEY_GATE, topology.CERTIFICATES)
     more = {f"headrace-{each.name}" for each in secured}
     assert set(smallest_assembly.named("AWS::Lambda::Function", "FunctionName")) == deployed | more
@@ -94,7 +95,7 @@ def test_the_functions_of_the_network_have_their_models(assembly: Assembly, func
     assert functions["headrace-prefix-lists"].properties["Code"]["S3Key"] != shared
     bundles = [each.parents[1] for each in assembly.directory.glob("asset.*/functions/__init__.py")]
     with_model = [each for each in bundles if (each / "botocore" / "data" / "ec2").is_dir()]
-    assert (len(bundles), len(with_model)) == (2, 1)
+    assert (len(bundles), len(with_model)) == (3, 1)
     (bundle,) = with_model
     assert {path.name for path in (bundle / "botocore" / "data").iterdir() if path.is_dir()} == NETWORK.services
     for name in ("prefix_lists.py", "external_targets.py"):

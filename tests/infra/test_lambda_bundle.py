@@ -32,9 +32,10 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 @pytest.fixture
 def bundle(assembly: Assembly) -> Path:
-    """That of most functions. The other one is for the network, and has the model of EC2."""
-    packages = assembly.directory.glob("asset.*/functions/__init__.py")
-    (shared,) = [each.parents[1] for each in packages if not (each.parents[1] / "botocore/data/ec2").exists()]
+    """That of most functions. That for the network has the model of EC2, and that of the canary a client."""
+    bundles = [each.parents[1] for each in assembly.directory.glob("asset.*/functions/__init__.py")]
+    others = ("botocore/data/ec2", "headrace/client")
+    (shared,) = [each for each in bundles if not any((each / other).exists() for other in others)]
     return shared
 
 

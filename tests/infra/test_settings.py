@@ -50,6 +50,11 @@ def test_choices_are_read():
     assert Settings(zones=("us-gov-west-1a",)).zone_count == 1
 
 
+def test_the_canary_is_on_by_default():
+    assert Settings.from_context(_context(canary="on")) == Settings.from_context(_context()) == Settings()
+    assert Settings.from_context(_context(canary="off")) == Settings(canary=False)
+
+
 def test_tokens_are_demanded_by_default():
     assert Settings.from_context(_context(tokens="required")) == Settings.from_context(_context()) == Settings()
     assert Settings.from_context(_context(tokens="off")) == Settings(tokens=False)
@@ -191,6 +196,7 @@ def test_sizes_of_a_deployment_reach_its_functions():
     [
         ({"tokens": "true"}, "tokens: 'true' must be required or off"),
         ({"tokens": "permissive"}, "tokens"),
+        ({"canary": "true"}, "canary: 'true' must be on or off"),
         ({"tls": "on"}, "tls: 'on' must be off, permissive or required"),
         ({"ca_keys": "2,1"}, "ca_keys"),
         ({"ca_keys": "1,1"}, "ca_keys"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from headrace.embedded_metrics import (
 )
 from headrace.model.errors import InvalidRequestError
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operating" / "metrics.md"
 TIME_MS = 1_796_000_000_000
 
 _UNITS = [
@@ -126,3 +129,12 @@ def test_a_line_has_no_more_metrics_than_a_directive_may():
 def test_declared_names_are_distinct():
     names = [metric.name for metric in (*STORE_METRICS, *CANARY_METRICS)]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("heading", "metrics"), [("## Metrics of stores in CloudWatch", STORE_METRICS), ("## Canary", CANARY_METRICS)]
+)
+def test_the_manual_lists_the_metrics(heading: str, metrics: tuple[EmbeddedMetric, ...]):
+    section = PAGE.read_text().partition(f"{heading}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \|$", section, re.MULTILINE)
+    assert rows == [(each.name, each.unit, each.meaning) for each in metrics]
