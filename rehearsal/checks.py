@@ -13,6 +13,8 @@ _DENIED: Final = re.compile(r"AccessDenied|not authorized|UnauthorizedOperation|
 _FAILED: Final = re.compile(
     r"Traceback \(most recent|\"level\": ?\"(ERROR|CRITICAL)\"|\[ERROR\]|Unable to import|ImportModule"
 )
+_EXPECTED: Final = re.compile(r"event=canary_failed")
+"""Containers move while stores are replaced. The canary is called when they have."""
 _VARYING: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{12,}\b|\d+")
 
 
@@ -48,7 +50,10 @@ def denied_lines(lines: Iterable[tuple[str, str]]) -> list[str]:
 
 def failed_lines(lines: Iterable[tuple[str, str]]) -> list[str]:
     """Lines about errors of functions, each kind once, from pairs of log group and line."""
-    return _counted((group, line) for group, line in lines if _FAILED.search(line) and not _DENIED.search(line))
+    others = (_DENIED, _EXPECTED)
+    return _counted(
+        (group, line) for group, line in lines if _FAILED.search(line) and not any(each.search(line) for each in others)
+    )
 
 
 def _counted(lines: Iterable[tuple[str, str]]) -> list[str]:

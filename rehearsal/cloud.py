@@ -79,6 +79,12 @@ class Cloud:
                     )
                     yield from ((name, event["message"]) for event in answer["events"])
 
+    def call_canary(self) -> dict[str, Any]:
+        """What the canary returns, or its error: how many containers it has tried, and how many failed."""
+        answer = self.client("lambda").invoke(FunctionName="headrace-canary")
+        returned: dict[str, Any] = json.loads(answer["Payload"].read())
+        return returned
+
     def empty_buckets(self) -> None:
         """Delete all objects in the buckets of the deployment, and the versions of them."""
         for bucket in self._session.resource(

@@ -199,6 +199,10 @@ class Rehearsal:
             processes.run(f"live-{name}", command, self._endpoint.variables())
         finally:
             phase.seen += processes.log_end(f"live-{name}").splitlines()
+        returned = self._cloud.call_canary()
+        if returned.get("failed") != 0 or not returned.get("tried"):
+            raise CheckFailedError(f"the canary returned {returned}")
+        phase.seen.append(f"the canary got an event back from each of {returned['tried']} containers")
 
     def _deploy_again(self, name: str, phase: Phase) -> None:
         tasks = self._tasks()

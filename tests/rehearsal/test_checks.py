@@ -39,6 +39,8 @@ def test_lines_about_denials_are_found_once_each():
 def test_lines_about_errors_are_found():
     lines = [("/aws/lambda/a", '{"level":"ERROR","message":"no"}'), ("/aws/lambda/a", '{"level":"INFO"}')]
     assert len(checks.failed_lines(lines)) == 1
+    moving = ("/aws/lambda/headrace-canary", '{"level":"ERROR","message":"event=canary_failed container=1 error=..."}')
+    assert len(checks.failed_lines([*lines, moving])) == 1
 
 
 def test_what_was_there_before_is_not_left_over():
