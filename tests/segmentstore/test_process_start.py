@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -31,6 +32,7 @@ from segmentstore_fargate import heartbeat as heartbeat_module
 from segmentstore_fargate import probe, wiring
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.layout import mark_settled, was_settled
+from segmentstore_fargate.minute_metrics import MinuteReport
 from segmentstore_fargate.registration import claim_free_container
 from segmentstore_fargate.restart_policy import JOURNAL_FAILED
 from segmentstore_fargate.wiring import SegmentStoreProcess
@@ -318,3 +320,30 @@ async def test_s3_clients_of_a_process_share_a_session(aws, config, monkeypatch)
     SegmentStoreProcess(with_s3, {})._disk.close()
     tier_two, logs = sessions
     assert tier_two is logs is not None
+
+
+async def test_a_store_reports_from_its_start_to_its_end(aws, config, monkeypatch, capsys):
+    """As JSON only: on a laptop its log is text for people."""
+    monkeypatch.setattr(MinuteReport, "rest_s", lambda _: 0.01)
+    silent = SegmentStoreProcess(replace(config, metrics_service="headrace-store-1"), {})
+    assert silent._minute_report is None
+    silent._disk.close()
+    config = replace(config, metrics_service="headrace-store-1", log_format="json")
+    process = SegmentStoreProcess(config, {})
+    lines: list[dict[str, float]] = []
+
+    async def until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                await asyncio.sleep(0.01)
+                reported = [line for line in capsys.readouterr().err.splitlines() if '"_aws"' in line]
+                lines.extend(map(json.loads, reported))
+
+    await asyncio.wait_for(process.start(), WAIT_S)
+    await until(lambda: any(line["Ready"] == 1 for line in lines))
+    process.request_stop()
+    await process.stop()
+    assert process._minute_report is not None
+    assert not process._minute_report._task.is_running
+    assert {line["Service"] for line in lines} == {"headrace-store-1"}
+    assert {"Acks", "FlushLagSeconds", "UnflushedRatio", "Connections", "StorageErrors"} <= lines[0].keys()
