@@ -86,7 +86,7 @@ def test_lambda_does_not_keep_ticks_and_events_for_hours(assembly: Assembly):
             config.properties["MaximumEventAgeInSeconds"],
             config.properties["MaximumRetryAttempts"],
         )
-        for config in assembly.resources("AWS::Lambda::EventInvokeConfig")
+        for config in assembly.resources("AWS::Lambda::EventInvokeConfig", STACK)
     }
     expected = {f"headrace-{schedule.function}": (60, 0) for schedule in topology.SCHEDULES}
     expected |= {f"headrace-{rule.function}": (300, 2) for rule in topology.EVENT_RULES}
