@@ -12,7 +12,7 @@ FIRST, SECOND = 1 << 32 | 2, 1 << 32 | 3
 CAUSE = Cause("unavailable", "no segment store\nanswers \x1b[31m")
 LETTER_FIELDS = {
     "letter", "status", "kind", "subject", "cause", "queue", "tries", "replays", "firstTryTimeMs", "lastTryTimeMs",
-    "requestedBy", "parameters", "message",
+    "requestedBy", "correlationId", "parameters", "message",
 }  # fmt: skip
 
 
