@@ -13,7 +13,7 @@ from functions import wiring
 from functions.controller import delegation_tokens, scopes, segments, streams
 from functions.observability import logger, report
 from functions.own_api import URL, OwnApi
-from headrace.client import AsyncHeadrace
+from headrace.client.headrace import AsyncHeadrace  # the bundle does not see names that a package imports late
 from headrace.doctor.canary import try_containers
 from headrace.embedded_metrics import CANARY_METRICS
 from headrace.model.log_classes import ContainerLayout

@@ -52,9 +52,10 @@ async def round_trips(
     Raises:
         HeadraceError: the controller does not answer about the stream, or not within `limit_s`.
     """
-    from headrace.client import WriterOptions
+    # Not from the package, which imports its names late: a bundle of functions would lack their modules.
     from headrace.client.segment_connections import SegmentConnections
     from headrace.client.single_segment.segment_requests import SegmentRequests
+    from headrace.client.writing.event_writer import WriterOptions
 
     deadline_s = asyncio.get_running_loop().time() + limit_s
     # A writer fails as a whole when one segment does not answer for so long: the deadline must come first.
@@ -107,7 +108,7 @@ class _Trips:
 
     async def try_segment(self, container: int, segment: StartedSegment) -> RoundTrip:
         """Asks its store only: a list of ranges would fail for all if one store is away."""
-        from headrace.client import SegmentRange
+        from headrace.client.ranges.segment_ranges import SegmentRange
 
         event = f"{self.mark} {container}".encode()
         start = (await self.requests.segment_info(segment.segment_id, segment.name)).write_offset
