@@ -113,7 +113,7 @@ class Cloud:
             "function": [each["FunctionName"] for each in self.client("lambda").list_functions()["Functions"]],
             "API": [each["Name"] for each in self.client("apigatewayv2").get_apis()["Items"]],
             "log group": [each["logGroupName"] for each in self.client("logs").describe_log_groups()["logGroups"]],
-            "alarm": [each["AlarmName"] for each in self.client("cloudwatch").describe_alarms()["MetricAlarms"]],
+            "alarm": self._alarms(),
             "secret": [each["Name"] for each in secrets if not each.get("DeletedDate")],
             "secret in deletion": [each["Name"] for each in secrets if each.get("DeletedDate")],
             "key": [each["KeyId"] for each in keys if each["KeyState"] == "Enabled"],
@@ -133,6 +133,11 @@ class Cloud:
             "address": [each["PublicIp"] for each in ec2.describe_addresses()["Addresses"]],
             "job": [each["Name"] for each in self.client("glue").get_jobs()["Jobs"]],
         }
+
+    def _alarms(self) -> list[str]:
+        types = ["MetricAlarm", "CompositeAlarm"]
+        found = self.client("cloudwatch").describe_alarms(AlarmTypes=types)
+        return [each["AlarmName"] for kind in ("MetricAlarms", "CompositeAlarms") for each in found[kind]]
 
     def _keys(self) -> list[dict[str, Any]]:
         return list(self.client("kms").list_keys()["Keys"])

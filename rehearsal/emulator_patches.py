@@ -37,6 +37,7 @@ IF_NONE_MATCH: Final = "s3:if-none-match"
 PRINCIPAL_ARN: Final = "aws:principalarn"
 ASSUMED_ROLE: Final = re.compile(r"arn:([\w-]+):sts::(\d+):assumed-role/([^/]+)/.+")
 HTTPS_PORT: Final = 443
+HTTP_OK: Final = 200
 _PROVISIONERS: Final = "services.cloudformation.provisioners"
 
 Handlers = dict[str, dict[str, Callable[..., Any]]]
@@ -358,6 +359,24 @@ def accept_alarms_on_metric_math(emulator: Emulator) -> None:
     emulator.replace(_PROVISIONERS, "_cw_metric_alarm_record", change)
 
 
+def add_composite_alarms(emulator: Emulator) -> None:
+    """CloudFormation in MiniStack has no composite alarms, though CloudWatch has: their parts must exist."""
+    put = emulator.part("services.cloudwatch", "_put_composite_alarm")
+    alarms = emulator.part("services.cloudwatch", "_composite_alarms")
+
+    def create(_logical_id: str, props: Mapping[str, Any], _stack: str) -> tuple[str, dict[str, str]]:
+        status, _headers, answer = put({}, dict(props), False, True)
+        if status != HTTP_OK:
+            raise ValueError(str(answer))
+        name = props["AlarmName"]
+        return name, {"Arn": alarms[name]["AlarmArn"]}
+
+    def delete(physical: str, _props: Any) -> None:
+        alarms.pop(physical, None)
+
+    emulator.add_type("AWS::CloudWatch::CompositeAlarm", create, delete)
+
+
 def rotate_secrets_at_once(emulator: Emulator) -> None:
     """MiniStack does not know AWS::SecretsManager::RotationSchedule. Secrets Manager rotates when it is created:
     it announces a pending version, and calls the function for each of four steps.
@@ -521,6 +540,7 @@ PATCHES: Final[tuple[Callable[[Emulator], None], ...]] = (
     add_saved_queries,
     tell_zone_ids_of_subnets,
     accept_alarms_on_metric_math,
+    add_composite_alarms,
     rotate_secrets_at_once,
     refer_to_secrets_by_arn,
     leave_buckets_full,

@@ -1,6 +1,6 @@
 """Reports logs that fall behind: replicas that lag, slow acknowledgements, and data that does not reach tier 2.
 
-Stores have no CloudWatch client. The alarms of a deployment count these lines (infra/constructs/replication_alarms.py).
+Stores have no CloudWatch client. The alarms of a deployment count these lines (infra/constructs/log_alarms.py).
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ BRIDGE_LOG_GROUP_NAME = "/headrace/grpc-bridge"
 BRIDGE_SERVICE_NAME = "headrace-grpc-bridge"
 OUTSIDE_SERVICE_NAME = f"{BRIDGE_SERVICE_NAME}-external"
 """The service of the bridge for clients outside the network."""
+CANARY_NAME = "headrace-canary"
+"""The function that writes an event to each container each minute, and reads it back."""
 STORES_STACK_NAME = "HeadraceSegmentStores"
 """CloudFormation begins the names of the roles of stores with it."""
 

@@ -12,11 +12,12 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from headrace import topology
+from headrace.embedded_metrics import DIMENSION, NAMESPACE
 from infra.constructs.deployed_resources import BRIDGE_SERVICE_NAME, CLUSTER_NAME, function_name, service_name
 
 PERIOD = cdk.Duration.minutes(1)
-METRICS_NAMESPACE = "Headrace"
-"""What functions/observability.py and metric filters count under."""
+METRICS_NAMESPACE = NAMESPACE
+"""What functions/observability.py and metric filters count under, too."""
 
 
 def function_metric(
@@ -44,6 +45,11 @@ def counted_by_any(functions: Iterable[topology.Function], name: str) -> cloudwa
     )
 
 
+def reported_metric(service: str, name: str, statistic: str, period: cdk.Duration | None = None) -> cloudwatch.Metric:
+    """What the processes of an ECS service, or the canary, report each minute (headrace/embedded_metrics.py)."""
+    return _metric(METRICS_NAMESPACE, name, {DIMENSION: service}, statistic, period)
+
+
 def line_metric(name: str) -> cloudwatch.Metric:
     """The number of lines that a metric filter counts in the log of the stores."""
     return _metric(METRICS_NAMESPACE, name, {}, "Sum")
@@ -57,6 +63,17 @@ def queue_metric(queue: topology.Queue, name: str, statistic: str) -> cloudwatch
 def table_metric(name: str, period: cdk.Duration | None = None) -> cloudwatch.Metric:
     """The sum of a metric of DynamoDB about the metadata table."""
     return _metric("AWS/DynamoDB", name, {"TableName": topology.METADATA_TABLE.name}, "Sum", period)
+
+
+def table_latency(operation: str, statistic: str) -> cloudwatch.Metric:
+    """The time that DynamoDB took for successful requests of one operation on the metadata table."""
+    dimensions = {"TableName": topology.METADATA_TABLE.name, "Operation": operation}
+    return _metric("AWS/DynamoDB", "SuccessfulRequestLatency", dimensions, statistic)
+
+
+def account_metric(name: str, statistic: str) -> cloudwatch.Metric:
+    """A metric of Lambda about all functions of the account in this Region."""
+    return _metric("AWS/Lambda", name, {}, statistic)
 
 
 def store_metric(index: int, name: str, statistic: str, *, namespace: str = "AWS/ECS") -> cloudwatch.Metric:

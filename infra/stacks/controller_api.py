@@ -21,11 +21,12 @@ from constructs import Construct
 
 from headrace import topology
 from infra.constructs import audit_subscriptions
-from infra.constructs.alarms import add_alarm, topic_seen_from
+from infra.constructs.alarms import add_alarms, topic_seen_from
+from infra.constructs.burn_rates import add_burn_rate, control_plane_burn_rate
 from infra.constructs.caller_policies import CallerPolicies
 from infra.constructs.controller_function import ControllerFunction
+from infra.constructs.declared_alarms import api_alarms
 from infra.constructs.deployed_network import CONTROLLER_API_ID, publish
-from infra.constructs.named_metrics import api_metric
 from infra.constructs.store_network import StoreNetwork
 from infra.packaging.lambda_bundle import lambda_code
 from infra.settings import Settings
@@ -36,9 +37,6 @@ BURST_S = 2
 A burst can use every execution of an account that has a thousand. Ticks and dead letters must run nevertheless, so
 their functions have reserved executions (`Function.reserved_concurrency`).
 """
-
-API_FAULTS_MAX = 5
-"""Per five minutes: responses 5xx, including those of throttled functions. Clients repeat calls, so few do no harm."""
 
 _ACCESS_LOG_FIELDS = {
     "requestId": "requestId",
@@ -100,14 +98,9 @@ class ControllerApiStack(cdk.Stack):
             )
 
     def _watch(self) -> None:
-        add_alarm(
-            self,
-            topic_seen_from(self),
-            "headrace-api-faults",
-            "The HTTP API answers 5xx: see the log groups of the access log and of the functions",
-            api_metric(self.api.api_id, "5xx", period=cdk.Duration.minutes(5)),
-            threshold=API_FAULTS_MAX,
-        )
+        topic, api_id = topic_seen_from(self), self.api.api_id
+        add_alarms(self, topic, api_alarms(api_id))
+        add_burn_rate(self, topic, control_plane_burn_rate(api_id))
 
     def _add_stage(self, settings: Settings) -> None:
         access_logs = logs.LogGroup(

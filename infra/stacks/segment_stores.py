@@ -39,8 +39,8 @@ from infra.constructs.least_privilege import (
     grant_statements,
     read_certificate,
 )
+from infra.constructs.log_alarms import LogAlarm, log_alarms
 from infra.constructs.named_metrics import METRICS_NAMESPACE
-from infra.constructs.replication_alarms import LogAlarm, log_alarms
 from infra.constructs.replication_gate import ReplicationGate, tls_step
 from infra.constructs.segment_store_zone import SegmentStoreZone, StoreTaskShared
 from infra.constructs.store_network import StoreNetwork

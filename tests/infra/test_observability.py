@@ -13,7 +13,7 @@ from cdk_assembly import Assembly, Resource
 from functions.observability import NAMESPACE
 from headrace import topology
 from infra.constructs.deployed_resources import STORE_LOG_GROUP_NAME
-from infra.constructs.replication_alarms import LOG_ALARMS
+from infra.constructs.log_alarms import LOG_ALARMS
 from segmentstore_fargate import task_protection
 
 ROOT = Path(__file__).resolve().parents[2]

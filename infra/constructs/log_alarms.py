@@ -1,74 +1,29 @@
-"""The alarms about replicated logs, as data: what is counted, for how many minutes, and what it means.
-
-docs/operating/cluster.md says what to do about each.
-"""
+"""The alarms on lines of the log of the stores, which have no CloudWatch client: metric filters count the lines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace import topology
-
-_TICKS = topology.function("ticks")
-
-
-@dataclass(frozen=True, slots=True)
-class CountAlarm:
-    """Raised when a function has counted something in each of so many minutes."""
-
-    name: str
-    metric: str
-    minutes: int
-    description: str
-    function: topology.Function = _TICKS
-    statistic: str = "Minimum"
+from infra.constructs.alarms import Alarm, Severity
+from infra.constructs.named_metrics import line_metric
 
 
 @dataclass(frozen=True, slots=True)
 class LogAlarm:
-    """Raised when stores have logged an event in each of so many minutes."""
+    """Raised when stores have logged an event in each of so many minutes. `metric` is what counts its lines."""
 
     name: str
     event: str
     metric: str
     minutes: int
-    description: str
+    meaning: str
+    severity: Severity = "ticket"
     only_if_replicated: bool = False
 
+    @property
+    def alarm(self) -> Alarm:
+        return Alarm(self.name, self.meaning, line_metric(self.metric), periods=self.minutes, severity=self.severity)
 
-REPLICATION_ALARMS = (
-    CountAlarm(
-        "headrace-log-blocked",
-        "LogsBlocked",
-        1,
-        "A container waits for replicas that do not answer: nothing of it is served",
-    ),
-    CountAlarm(
-        "headrace-log-under-replicated",
-        "LogsUnderReplicated",
-        10,
-        "Logs have two copies: a zone has no store, or a new copy does not become complete",
-    ),
-    CountAlarm(
-        "headrace-log-single-copy",
-        "LogsWithOneCopy",
-        1,
-        "Logs have one copy that serves: their appends are not acknowledged",
-    ),
-    CountAlarm(
-        "headrace-store-isolated",
-        "StoresIsolated",
-        3,
-        "A segment store reaches no other store: its network or host",
-    ),
-    CountAlarm(
-        "headrace-replication-gate",
-        "GatesWaiting",
-        15,
-        "A deployment waits between two zones, because a log lacks copies: it fails after 53 minutes",
-        function=topology.REPLICATION_GATE,
-    ),
-)
 
 LOG_ALARMS = (
     LogAlarm(
@@ -114,6 +69,7 @@ LOG_ALARMS = (
         "StorageRefusals",
         5,
         "S3 or DynamoDB refuses requests of the stores: credentials, a policy, a key or a clock",
+        severity="page",
     ),
     LogAlarm(
         "headrace-segment-quarantined",
@@ -121,6 +77,7 @@ LOG_ALARMS = (
         "SegmentsQuarantined",
         1,
         "Tier 2 refuses an item of a segment for good: it accepts no more bytes, and the log is kept for it",
+        severity="page",
     ),
     LogAlarm(
         "headrace-owner-changes",
@@ -134,7 +91,7 @@ LOG_ALARMS = (
         "disk_stall",
         "DisksStalled",
         1,
-        "The volume of a store answers nothing for 10 s, or answers again: see the line in the store's log",
+        "The volume of a store answers nothing for 10 s, or answers again",
         only_if_replicated=True,
     ),
     LogAlarm(
@@ -162,7 +119,6 @@ LOG_ALARMS = (
         only_if_replicated=True,
     ),
 )
-"""Stores have no CloudWatch client: metric filters count the lines of their log."""
 
 
 def log_alarms(*, replicated: bool) -> list[LogAlarm]:
