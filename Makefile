@@ -78,9 +78,10 @@ types: $(INSTALLED) ## mypy strict for the library
 imports: $(INSTALLED) ## who may import whom
 	@$(VENV)/bin/lint-imports
 
-generated: $(INSTALLED) ## are the client's synchronous classes and the page of the command line current
+generated: $(INSTALLED) ## are the client's synchronous classes, the page of the command line and Grafana's dashboard current
 	@$(PYTHON) scripts/generate_synchronous_client.py --check
 	@$(PYTHON) scripts/generate_cli_reference.py --check
+	@PYTHONPATH=. $(PYTHON) scripts/generate_grafana_dashboard.py --check
 
 synth: $(NODE_INSTALLED) ## synthesize the CDK app with cdk-nag, without docker and without an account
 	@$(CDK_ENV) node_modules/.bin/cdk synth --quiet -c nag=true
@@ -91,8 +92,9 @@ openapi: $(INSTALLED) ## generate docs/api/openapi.json
 synchronous: $(INSTALLED) ## generate the client's synchronous classes from the asynchronous ones
 	@$(PYTHON) scripts/generate_synchronous_client.py
 
-reference: $(INSTALLED) ## generate the tables of docs/using/cli.md from the commands
+reference: $(INSTALLED) ## generate the tables of docs/using/cli.md from the commands, and the dashboard of Grafana
 	@$(PYTHON) scripts/generate_cli_reference.py
+	@PYTHONPATH=. $(PYTHON) scripts/generate_grafana_dashboard.py
 
 docs: $(INSTALLED) ## build the site, with the reference of the Python API, into build/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict

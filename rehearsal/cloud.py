@@ -135,9 +135,10 @@ class Cloud:
         }
 
     def _alarms(self) -> list[str]:
-        types = ["MetricAlarm", "CompositeAlarm"]
-        found = self.client("cloudwatch").describe_alarms(AlarmTypes=types)
-        return [each["AlarmName"] for kind in ("MetricAlarms", "CompositeAlarms") for each in found[kind]]
+        pages = self.client("cloudwatch").get_paginator("describe_alarms")
+        found = pages.paginate(AlarmTypes=["MetricAlarm", "CompositeAlarm"])
+        kinds = ("MetricAlarms", "CompositeAlarms")
+        return [each["AlarmName"] for page in found for kind in kinds for each in page[kind]]
 
     def _keys(self) -> list[dict[str, Any]]:
         return list(self.client("kms").list_keys()["Keys"])

@@ -83,7 +83,7 @@ def main() -> int:
     current = text()
     if "--check" in sys.argv[1:]:
         if FILE.read_text() != current:
-            print(f"{FILE.name} is not current: make grafana", file=sys.stderr)
+            print(f"{FILE.name} is not current: make reference", file=sys.stderr)
             return 1
         return 0
     FILE.write_text(current)

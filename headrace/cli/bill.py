@@ -35,6 +35,7 @@ class Prices:
     GATEWAY_HOUR: Final = 0.05
     """With its address."""
     ALARM_METRIC: Final = 0.10
+    COMPOSITE_ALARM: Final = 0.50
     METRIC: Final = 0.30
     DASHBOARD: Final = 3.0
     SECRET_MONTH: Final = 0.40
@@ -76,8 +77,9 @@ class Prices:
 
 
 ENDPOINTS: Final = 5
-ALARMS: Final = 99
-ALARM_METRICS: Final = 106
+ALARMS: Final = 127
+ALARM_METRICS: Final = 160
+COMPOSITE_ALARMS: Final = 5
 SECRETS: Final = 5
 """Of three stores, of the token keys, and the one that stores share."""
 OWN_METRICS: Final = 20
@@ -186,6 +188,7 @@ def idle_lines(stores: int = SEGMENT_STORES.stores, *, spark_job: bool = True) -
         Line(f"{ENDPOINTS} interface endpoints in {ZONES} zones", endpoint_hours * Prices.ENDPOINT_ZONE_HOUR),
         Line("NAT gateway and its address", HOURS * Prices.GATEWAY_HOUR),
         Line(f"{ALARMS} alarms on {ALARM_METRICS} metrics", ALARM_METRICS * Prices.ALARM_METRIC),
+        Line(f"{COMPOSITE_ALARMS} composite alarms", COMPOSITE_ALARMS * Prices.COMPOSITE_ALARM),
         Line(f"{OWN_METRICS} metrics of functions and log lines", OWN_METRICS * Prices.METRIC),
         Line(f"{STORE_METRICS_IN_ALL} metrics of stores and canary", STORE_METRICS_IN_ALL * Prices.METRIC),
         Line(f"canary: an event a minute in {CONTAINER_COUNT} containers", canary_dollars()),

@@ -43,8 +43,7 @@ class Finding:
 
 CONTROL, STORES, DATA, SECURITY, ACCOUNT = "control plane", "stores", "data path", "security", "AWS account"
 
-_CLUSTER_ALARMS: Final = "operating/cluster.md#alarms"
-_DEPLOY_ALARMS: Final = "operating/deploy.md#alarms"
+_RUNBOOKS: Final = "operating/runbooks.md"
 
 CHECKS: Final[Mapping[str, Check]] = {
     "clock": Check(
@@ -63,7 +62,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         CONTROL,
         "Does the periodic work run?",
         "look whether the rule headrace-every-minute is enabled and the function headrace-ticks succeeds",
-        _DEPLOY_ALARMS,
+        f"{_RUNBOOKS}#headrace-ticks-stopped",
     ),
     "stores": Check(
         STORES,
@@ -99,13 +98,13 @@ CHECKS: Final[Mapping[str, Check]] = {
         STORES,
         "Does each log have all its copies?",
         "stores catch up by themselves; if it stays, look at the stores that are missing",
-        _CLUSTER_ALARMS,
+        f"{_RUNBOOKS}#headrace-log-under-replicated",
     ),
     "log-owners": Check(
         STORES,
         "Do the owners of the logs last?",
         "look in the log of the owners why they stop again and again",
-        _CLUSTER_ALARMS,
+        f"{_RUNBOOKS}#headrace-owner-changes",
     ),
     "signatures": Check(
         SECURITY,
@@ -154,7 +153,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         ACCOUNT,
         "Are all alarms off?",
         "the table of alarms says for each what it means and what to do",
-        _DEPLOY_ALARMS,
+        _RUNBOOKS,
         "cloudwatch:DescribeAlarms",
     ),
     "services": Check(
@@ -168,7 +167,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         ACCOUNT,
         "Is the rule of the periodic work enabled?",
         "enable the rule headrace-every-minute in EventBridge",
-        _DEPLOY_ALARMS,
+        f"{_RUNBOOKS}#headrace-ticks-stopped",
         "events:DescribeRule",
     ),
     "table-recovery": Check(

@@ -169,12 +169,12 @@ def _watched(alarm: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _counted(assembly: Assembly) -> Emitted:
-    """The metrics of functions that alarms watch; those of log lines have no dimension."""
+    """The metrics of functions that alarms watch; log lines have no dimension, and stores and canary another one."""
     return {
         (metric["MetricName"], frozenset((each["Name"], each["Value"]) for each in metric["Dimensions"]))
         for alarm in assembly.named("AWS::CloudWatch::Alarm", "AlarmName").values()
         for metric in _watched(alarm.properties)
-        if metric["Namespace"] == NAMESPACE and metric.get("Dimensions")
+        if metric["Namespace"] == NAMESPACE and [each["Name"] for each in metric.get("Dimensions", [])] == ["service"]
     }
 
 

@@ -18,6 +18,8 @@ from headrace.topology import SEGMENT_STORES
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
+METRICS_OF_AN_ALARM_MAX = 10
+"""CloudWatch's limit for metric math."""
 PAGE = Path(ROOT) / "docs" / "operating" / "deploy.md"
 
 
@@ -48,6 +50,9 @@ def test_the_bill_counts_alarms_and_metrics(default_assembly: Assembly):
     dashboards = default_assembly.resources("AWS::CloudWatch::Dashboard")
     assert (len(alarms), len(metrics)) == (bill.ALARMS, bill.ALARM_METRICS)
     assert (len(own), len(dashboards)) == (bill.OWN_METRICS, bill.DASHBOARDS)
+    assert len(default_assembly.resources("AWS::CloudWatch::CompositeAlarm")) == bill.COMPOSITE_ALARMS
+    most = max(len(_metrics(alarm.properties)) for alarm in alarms)
+    assert most <= METRICS_OF_AN_ALARM_MAX
 
 
 def test_the_bill_counts_the_metrics_of_stores_and_the_canary(default_assembly: Assembly):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,14 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
+OF_REPORTS = ("metrics-missing", "flush-lag", "throttling", "cache-unflushed", "connections")
+WINDOWS = {
+    *("headrace-ack-budget-fast-1h", "headrace-ack-budget-fast-5m", "headrace-ack-budget-slow-6h"),
+    *("headrace-ack-budget-slow-30m", "headrace-api-5xx-1h", "headrace-api-5xx-5m"),
+}
+"""Parts of composite alarms."""
+
+
 @pytest.fixture
 def alarms(assembly: Assembly):
     return assembly.named("AWS::CloudWatch::Alarm", "AlarmName")
@@ -32,7 +41,7 @@ def test_there_is_an_alarm_for_everything_that_can_go_wrong(alarms):
         name = queue.name.removesuffix(".fifo")
         expected |= {f"{name}-dead-letters", f"{name}-age"}
     for index in range(topology.SEGMENT_STORES.stores):
-        expected |= {f"headrace-store-{index}-{what}" for what in ("running", "volume", "memory")}
+        expected |= {f"headrace-store-{index}-{what}" for what in ("running", "volume", "memory", *OF_REPORTS)}
     expected |= {"headrace-stores-lost", "headrace-ticks-stopped", "headrace-journal-failed"}
     expected |= {"headrace-store-restarting", "headrace-crc-errors", "headrace-disk-stall"}
     expected |= {"headrace-storage-refused", "headrace-segment-quarantined", "headrace-owner-changes"}
@@ -42,7 +51,102 @@ def test_there_is_an_alarm_for_everything_that_can_go_wrong(alarms):
     expected |= {"headrace-store-isolated", "headrace-journal-damaged", "headrace-task-protected"}
     expected |= {"headrace-replication-gate", "headrace-replication-gate-errors"}
     expected |= {"headrace-audit-lines-lost", "headrace-audit-lines-not-sent"}
+    expected |= {"headrace-canary-failed", "headrace-s3-errors", "headrace-api-latency", *WINDOWS}
     assert set(alarms) == expected
+
+
+def test_settings_add_alarms(assembly: Assembly, default_assembly: Assembly):
+    """Tokens and TLS have their own, and a deployment without the canary has none on it."""
+    names = [set(each.named("AWS::CloudWatch::Alarm", "AlarmName")) for each in (assembly, default_assembly)]
+    zones = range(topology.SEGMENT_STORES.stores)
+    assert names[0] < names[1]
+    assert names[1] - names[0] == {
+        *("headrace-token-keys-errors", "headrace-token-failures"),
+        *("headrace-certificates-errors", "headrace-certificates-stopped", "headrace-authority-ends-soon"),
+        *(f"headrace-store-{zone}-certificate-expiry" for zone in zones),
+    }
+
+
+NO_CANARY = """
+from infra.constructs.declared_alarms import declared_alarms
+from infra.settings import Settings
+names = [{each.name for each in declared_alarms(Settings(canary=canary))} for canary in (True, False)]
+print(*(names[0] - names[1]), len(names[1] - names[0]))
+"""
+
+
+def test_without_the_canary_no_alarm_waits_for_it(run_python):
+    finished = run_python(NO_CANARY)
+    assert finished.stdout.split() == ["headrace-canary-failed", "0"], finished.stderr
+
+
+def test_a_canary_that_fails_twice_in_three_minutes_rings(alarms):
+    properties = alarms["headrace-canary-failed"].properties
+    assert (properties["Namespace"], properties["MetricName"]) == (NAMESPACE, "CanaryFailures")
+    assert properties["Dimensions"] == [{"Name": "Service", "Value": "headrace-canary"}]
+    assert (properties["DatapointsToAlarm"], properties["EvaluationPeriods"]) == (2, 3)
+    assert properties["TreatMissingData"] == "breaching", "a canary that does not run"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "metric", "comparison", "threshold", "minutes", "missing"),
+    [
+        ("flush-lag", "FlushLagSeconds", "GreaterThanThreshold", 60, 5, "notBreaching"),
+        ("throttling", "ThrottledSeconds", "GreaterThanThreshold", 10, 10, "notBreaching"),
+        ("cache-unflushed", "UnflushedRatio", "GreaterThanThreshold", 70, 5, "notBreaching"),
+        ("connections", "ConnectionsUsed", "GreaterThanThreshold", 80, 5, "notBreaching"),
+        ("certificate-expiry", "CertificateDaysLeft", "LessThanThreshold", 7, 1, "notBreaching"),
+        ("metrics-missing", "Ready", "LessThanThreshold", 1, 10, "breaching"),
+    ],
+)
+def test_what_stores_report_rings(default_assembly: Assembly, suffix, metric, comparison, threshold, minutes, missing):
+    alarms = default_assembly.named("AWS::CloudWatch::Alarm", "AlarmName")
+    for zone in range(topology.SEGMENT_STORES.stores):
+        properties = alarms[f"headrace-store-{zone}-{suffix}"].properties
+        assert (properties["Namespace"], properties["MetricName"]) == (NAMESPACE, metric)
+        assert properties["Dimensions"] == [{"Name": "Service", "Value": f"headrace-store-{zone}"}]
+        assert (properties["ComparisonOperator"], properties["Threshold"]) == (comparison, threshold)
+        assert (properties["EvaluationPeriods"], properties["TreatMissingData"]) == (minutes, missing)
+
+
+def test_a_deployment_that_is_rolled_back_is_mailed(assembly: Assembly, as_text: Callable[[object], str]):
+    rule = assembly.named("AWS::Events::Rule", "Name")["headrace-deployment-rolled-back"].properties
+    (services,) = rule["EventPattern"].pop("resources")
+    assert rule["EventPattern"] == {
+        "source": ["aws.ecs"],
+        "detail-type": ["ECS Deployment State Change"],
+        "detail": {"eventName": ["SERVICE_DEPLOYMENT_FAILED"]},
+    }
+    assert as_text(services["prefix"]).endswith(":service/headrace/")
+
+
+def test_the_page_tells_its_end_and_reads_the_topic(assembly: Assembly, as_text: Callable[[object], str]):
+    composites = assembly.named("AWS::CloudWatch::CompositeAlarm", "AlarmName")
+    page = composites["headrace-page"].properties
+    assert page["OKActions"] == page["AlarmActions"]
+    (topic,) = page["AlarmActions"]
+    assert as_text(topic).endswith(":headrace-alarms")
+    assert "AlarmActions" not in composites["headrace-page-stores"].properties
+    for name in ("headrace-ack-budget-fast", "headrace-ack-budget-slow", "headrace-api-5xx"):
+        assert composites[name].properties["AlarmActions"]
+
+
+@pytest.mark.parametrize("name", ["assembly", "smallest_assembly", "external_assembly"])
+def test_composite_alarms_change_with_their_parts(name, request: pytest.FixtureRequest):
+    """CloudWatch deletes no part of a composite alarm: what settings remove must be parts in the same stack."""
+    either: Assembly = request.getfixturevalue(name)
+    for composite in either.named("AWS::CloudWatch::CompositeAlarm", "AlarmName").values():
+        rule = composite.properties["AlarmRule"]
+        if composite.properties["AlarmName"] == "headrace-page":
+            text = str(rule)
+            assert "headrace-page-stores" in text
+            assert "headrace-api-5xx" in text
+            manifest = json.loads((either.directory / "manifest.json").read_text())["artifacts"]
+            assert "HeadraceControllerApi" in manifest[composite.stack]["dependencies"]
+            continue
+        references = [part for part in rule["Fn::Join"][1] if isinstance(part, dict)]
+        assert references
+        assert all(either.get(composite.stack, part).type.endswith("Alarm") for part in references)
 
 
 def test_one_copy_has_no_alarms_about_copies(smallest_assembly: Assembly):
@@ -176,6 +280,8 @@ def test_ticks_that_stop_ring(alarms):
         *[(f"headrace-{each.name}-throttles", {"Throttles"}) for each in topology.FUNCTIONS],
         ("headrace-metadata-throttles", {"ReadThrottleEvents", "WriteThrottleEvents"}),
         ("headrace-api-faults", {"5xx"}),
+        ("headrace-api-latency", {"Latency"}),
+        ("headrace-s3-errors", {"StorageErrors"}),
     ],
 )
 def test_what_is_throttled_or_fails_rings(alarms, name, metrics):
@@ -207,7 +313,8 @@ def test_failed_runs_of_the_spark_job_ring(assembly: Assembly, smallest_assembly
 
 def test_every_alarm_goes_to_the_topic(assembly: Assembly, alarms, as_text: Callable[[object], str]):
     topic = assembly.only("AWS::SNS::Topic")
-    for alarm in alarms.values():
+    assert {name for name, alarm in alarms.items() if "AlarmActions" not in alarm.properties} == WINDOWS
+    for alarm in (alarm for name, alarm in alarms.items() if name not in WINDOWS):
         (action,) = alarm.properties["AlarmActions"]
         if alarm.stack == topic.stack:
             assert assembly.get(alarm.stack, action).logical_id == topic.logical_id
@@ -215,7 +322,11 @@ def test_every_alarm_goes_to_the_topic(assembly: Assembly, alarms, as_text: Call
             assert as_text(action).endswith(f":sns:<AWS::Region>:<AWS::AccountId>:{topic.properties['TopicName']}")
 
 
-PUBLISHERS = {"AWS::CloudWatch::Alarm": "cloudwatch.amazonaws.com", "AWS::Events::Rule": "events.amazonaws.com"}
+PUBLISHERS = {
+    "AWS::CloudWatch::Alarm": "cloudwatch.amazonaws.com",
+    "AWS::CloudWatch::CompositeAlarm": "cloudwatch.amazonaws.com",
+    "AWS::Events::Rule": "events.amazonaws.com",
+}
 
 
 @pytest.mark.parametrize("name", ["assembly", "smallest_assembly"])

@@ -216,6 +216,42 @@ def test_an_alarm_on_metric_math_is_one_on_a_metric():
     assert module._cw_metric_alarm_record("alarm", {"MetricName": "Errors"}) == {"MetricName": "Errors"}
 
 
+def emulator_of_alarms() -> FakeEmulator:
+    """Like MiniStack's CloudWatch, which refuses a composite alarm on a part that does not exist."""
+    emulator, alarms = with_types(), dict[str, Any]()
+
+    def put(_params: Any, body: dict[str, Any], _is_cbor: bool, _is_json: bool) -> tuple[int, dict[str, str], bytes]:
+        if "missing" in body["AlarmRule"]:
+            return 400, {}, b"ValidationError"
+        alarms[body["AlarmName"]] = {**body, "AlarmArn": f"arn:{body['AlarmName']}"}
+        return 200, {}, b"{}"
+
+    module = SimpleNamespace(_put_composite_alarm=put, _composite_alarms=alarms)
+    emulator.modules["services.cloudwatch"] = module
+    patches.add_composite_alarms(emulator)
+    return emulator
+
+
+def test_a_composite_alarm_is_made_and_deleted():
+    emulator = emulator_of_alarms()
+    handlers, alarms = (
+        handlers_of(emulator, "AWS::CloudWatch::CompositeAlarm"),
+        emulator.modules["services.cloudwatch"]._composite_alarms,
+    )
+    made = handlers["create"]("Page", {"AlarmName": "page", "AlarmRule": "ALARM(a)"}, "Stack")
+    assert made == ("page", {"Arn": "arn:page"})
+    assert handlers["create"]("Page", {"AlarmName": "page", "AlarmRule": "ALARM(b)"}, "Stack") == made
+    assert alarms["page"]["AlarmRule"] == "ALARM(b)"
+    handlers["delete"]("page", {})
+    assert alarms == {}
+
+
+def test_a_composite_alarm_needs_its_parts():
+    handlers = handlers_of(emulator_of_alarms(), "AWS::CloudWatch::CompositeAlarm")
+    with pytest.raises(ValueError, match="ValidationError"):
+        handlers["create"]("Page", {"AlarmName": "page", "AlarmRule": "ALARM(missing)"}, "Stack")
+
+
 def rotating_emulator(secret: dict[str, Any]) -> FakeEmulator:
     emulator = with_types()
     emulator.modules["services.secretsmanager"] = SimpleNamespace(
