@@ -306,13 +306,13 @@ def _cluster_alarms(*, replicated: bool) -> list[Alarm]:
         periods=3,
     )
     if not replicated:  # a log that replicas have is never discarded
-        given_up = Alarm(
+        discarded = Alarm(
             "headrace-containers-given-up",
             "Containers went on without what only their lost store had: acknowledged events may be missing",
             counted_by_any(CLUSTER_WATCHERS, "ContainersGivenUp"),
             severity="page",
         )
-        return [lost, given_up]
+        return [lost, discarded]
     gate = topology.REPLICATION_GATE
     return [
         lost,

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from syntax_trees import syntax_tree
+
 Sample = tuple[str, tuple[str, ...]]
 """A metric: its name, and the values of its dimensions."""
 Minute = Mapping[Sample, float]
@@ -28,7 +30,7 @@ def is_raised(alarm: Mapping[str, Any], minutes: Sequence[Minute]) -> bool:
         else:
             expressions.append(query["Expression"])
     (expression,) = expressions
-    value = evaluate(ast.parse(expression, mode="eval").body, values)
+    value = compute(expression, values)
     return value is not None and value > alarm["Threshold"]
 
 
@@ -41,28 +43,34 @@ def _statistic(stat: Mapping[str, Any], minutes: Sequence[Minute]) -> float | No
     return sum(found) if found else None
 
 
-def evaluate(node: ast.expr, values: Mapping[str, float | None]) -> float | None:
+def compute(expression: str, values: Mapping[str, float | None]) -> float | None:
     """One data point; None: there is none. Operators on a point that is missing, or a division by zero, give none."""
+    (statement,) = syntax_tree(expression).body
+    assert isinstance(statement, ast.Expr)
+    return _evaluate(statement.value, values)
+
+
+def _evaluate(node: ast.expr, values: Mapping[str, float | None]) -> float | None:
     match node:
         case ast.Constant(value=int() | float() as number):
             return float(number)
         case ast.Name(id=name):
             return values[name]
         case ast.Call(func=ast.Name(id="FILL"), args=[inner, other]):
-            filled = evaluate(inner, values)
-            return evaluate(other, values) if filled is None else filled
+            filled = _evaluate(inner, values)
+            return _evaluate(other, values) if filled is None else filled
         case ast.Call(func=ast.Name(id="IF"), args=[condition, then, otherwise]):
-            decided = evaluate(condition, values)
-            return None if decided is None else evaluate(then if decided else otherwise, values)
+            decided = _evaluate(condition, values)
+            return None if decided is None else _evaluate(then if decided else otherwise, values)
         case ast.Compare(left=left, ops=[ast.GtE() | ast.Gt() as operator], comparators=[right]):
-            return _compute(left, operator, right, values)
+            return _combine(left, operator, right, values)
         case ast.BinOp(left=left, op=operator, right=right):
-            return _compute(left, operator, right, values)
+            return _combine(left, operator, right, values)
     raise AssertionError(f"metric math that this does not know: {ast.unparse(node)}")
 
 
-def _compute(left: ast.expr, operator: ast.AST, right: ast.expr, values: Mapping[str, float | None]) -> float | None:
-    first, second = evaluate(left, values), evaluate(right, values)
+def _combine(left: ast.expr, operator: ast.AST, right: ast.expr, values: Mapping[str, float | None]) -> float | None:
+    first, second = _evaluate(left, values), _evaluate(right, values)
     if first is None or second is None:
         return None
     match operator:
