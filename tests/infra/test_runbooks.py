@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE_OF_RUNBOOKS = ROOT / "docs" / "operating" / "runbooks.md"
-HEADING = re.compile(r"^### `([\w<>-]+)`$", re.MULTILINE)
+HEADING = re.compile(r"^### `([\w-]+)`$", re.MULTILINE)
 PARTS = ("What users notice.", "Look here.", "Do this.", "When it is over.")
 SEVERITY = re.compile(r"\*(Page|Ticket)\.\* ")
 COMPOSITES = "AWS::CloudWatch::CompositeAlarm"
@@ -36,7 +36,7 @@ def _sections() -> dict[str, str]:
 
 
 def _anchor(heading: str) -> str:
-    return heading.replace("<", "").replace(">", "")
+    return heading.lower()
 
 
 @pytest.fixture
@@ -154,11 +154,11 @@ def test_log_groups_exist(default_assembly: Assembly, external_assembly: Assembl
     groups = {name for each in assemblies for name in each.named("AWS::Logs::LogGroup", "LogGroupName")}
     named = {each for each in _quoted(PAGE_OF_RUNBOOKS.read_text()) if re.match(r"/(aws|headrace)/", each)}
     of_glue = {"/headrace/spark/error", "/headrace/spark/output"}
-    assert named - {"/aws/lambda/<function>", LOG_GROUP_OF_CANARY} <= groups | of_glue
+    assert named - {"/aws/lambda/FUNCTION", LOG_GROUP_OF_CANARY} <= groups | of_glue
 
 
 def test_named_resources_exist(alarms, default_assembly: Assembly, external_assembly: Assembly):
-    named = set(re.findall(r"`(headrace-[\w<>-]+)`", PAGE_OF_RUNBOOKS.read_text()))
+    named = set(re.findall(r"`(headrace-[\w-]+)`", PAGE_OF_RUNBOOKS.read_text()))
     known = {*alarms, *_sections(), "headrace-alarms", "headrace-port-NUMBER"}
     for each in (default_assembly, external_assembly):
         for type_, name in (
@@ -167,7 +167,7 @@ def test_named_resources_exist(alarms, default_assembly: Assembly, external_asse
             ("AWS::Events::Rule", "Name"),
         ):
             known |= set(each.named(type_, name))
-    known |= {queue.name for queue in topology.QUEUES} | {"headrace-store-<zone>"}
+    known |= {queue.name for queue in topology.QUEUES} | {"headrace-store-ZONE"}
     assert named <= known, named - known
     linked = re.findall(r"\]\((?!http)([^)#]*)#?[^)]*\)", PAGE_OF_RUNBOOKS.read_text())
     assert all((PAGE_OF_RUNBOOKS.parent / target).exists() for target in linked if target)
