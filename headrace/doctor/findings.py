@@ -153,7 +153,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         ACCOUNT,
         "Are all alarms off?",
         "the table of alarms says for each what it means and what to do",
-        _RUNBOOKS,
+        f"{_RUNBOOKS}#all-together",
         "cloudwatch:DescribeAlarms",
     ),
     "services": Check(
