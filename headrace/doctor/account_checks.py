@@ -79,7 +79,15 @@ def _is_undone(state: str) -> bool:
 
 
 def _alarms(account: Account) -> Finding:
-    alarms = account.ask_all("cloudwatch", "describe_alarms", "MetricAlarms", AlarmNamePrefix=ALARM_PREFIX)
+    # Alarms without an action are parts of composite alarms, which say whether the parts together mean something.
+    alarms = [
+        alarm
+        for kind in ("MetricAlarm", "CompositeAlarm")
+        for alarm in account.ask_all(
+            "cloudwatch", "describe_alarms", f"{kind}s", AlarmNamePrefix=ALARM_PREFIX, AlarmTypes=[kind]
+        )
+        if alarm["AlarmActions"]
+    ]
     if not alarms:
         return failure("alarms", f"no alarm has a name that begins with {ALARM_PREFIX}")
     on = sorted(alarm["AlarmName"] for alarm in alarms if alarm["StateValue"] == "ALARM")

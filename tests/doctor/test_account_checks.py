@@ -25,6 +25,11 @@ Answers = dict[tuple[str, str], Any]
 """By service and operation; a text is the code of an error."""
 
 
+def _alarm(name: str, **other: Any) -> dict[str, Any]:
+    usual = {"AlarmName": name, "StateValue": "OK", "ActionsEnabled": True, "AlarmActions": ["arn:topic"]}
+    return usual | other
+
+
 def _service(name: str) -> dict[str, Any]:
     deployments = [{"rolloutState": "COMPLETED"}]
     return {"serviceName": name, "runningCount": 1, "desiredCount": 1, "deployments": deployments}
@@ -48,9 +53,11 @@ def _healthy() -> Answers:
         ("cloudformation", "describe_stacks"): {"Stacks": [*stacks, other]},
         ("cloudwatch", "describe_alarms"): {
             "MetricAlarms": [
-                {"AlarmName": "headrace-stores-lost", "StateValue": "OK", "ActionsEnabled": True},
-                {"AlarmName": "headrace-crc-errors", "StateValue": "INSUFFICIENT_DATA", "ActionsEnabled": True},
-            ]
+                _alarm("headrace-stores-lost"),
+                _alarm("headrace-crc-errors", StateValue="INSUFFICIENT_DATA"),
+                _alarm("headrace-ack-budget-fast-5m", AlarmActions=[]),
+            ],
+            "CompositeAlarms": [_alarm("headrace-ack-budget-fast")],
         },
         ("ecs", "list_services"): {"serviceArns": names},
         ("ecs", "describe_services"): {"services": [_service(name) for name in names]},
@@ -167,13 +174,30 @@ FAULTS: dict[str, tuple[Change, str, Verdict, str]] = {
         Verdict.FAILURE,
         "headrace-stores-lost",
     ),
+    "a composite alarm is on": (
+        lambda answers: answers["cloudwatch", "describe_alarms"]["CompositeAlarms"][0].update(StateValue="ALARM"),
+        "alarms",
+        Verdict.FAILURE,
+        "on: headrace-ack-budget-fast",
+    ),
+    "a part of a composite alarm is on": (
+        lambda answers: answers["cloudwatch", "describe_alarms"]["MetricAlarms"][2].update(StateValue="ALARM"),
+        "alarms",
+        Verdict.WELL,
+        "3 alarms",
+    ),
     "an alarm is silent": (
         lambda answers: answers["cloudwatch", "describe_alarms"]["MetricAlarms"][1].update(ActionsEnabled=False),
         "alarms",
         Verdict.WARNING,
         "headrace-crc-errors",
     ),
-    "no alarm exists": (_in("cloudwatch", "describe_alarms", MetricAlarms=[]), "alarms", Verdict.FAILURE, "no alarm"),
+    "no alarm exists": (
+        _in("cloudwatch", "describe_alarms", MetricAlarms=[], CompositeAlarms=[]),
+        "alarms",
+        Verdict.FAILURE,
+        "no alarm",
+    ),
     "a task does not run": (_first_service(runningCount=0), "services", Verdict.FAILURE, "headrace-store-0 0 of 1"),
     "a store was stopped": (
         _first_service(runningCount=0, desiredCount=0),
