@@ -14,7 +14,9 @@ ALARMS = {
     "headrace-authority-ends-soon",
     "headrace-certificates-errors",
     "headrace-certificates-stopped",
+    "headrace-token-failures",
     "headrace-token-keys-errors",
+    *(f"headrace-store-{zone}-certificate-expiry" for zone in range(3)),
 }
 TOKEN_VARIABLES = {"HEADRACE_TOKENS", "HEADRACE_TOKEN_KEYS_SECRET"}
 TLS_VARIABLES = {"HEADRACE_TLS", "HEADRACE_TLS_NAME", "HEADRACE_TLS_SECRET"}
@@ -48,6 +50,7 @@ def test_a11_security_off_changes_these_properties(default_assembly: Assembly, a
         ("AWS::IAM::Role", "headrace-token-keys"),
         ("AWS::ECS::Service", "ServiceRegistries"),
         ("Custom::HeadraceTlsStep", "Tls"),
+        ("AWS::CloudWatch::Dashboard", "DashboardBody"),
     }
 
 
