@@ -13,7 +13,6 @@ from declared_metrics import COUNTED, DECLARED, PROMETHEUS
 from headrace import topology
 from headrace.cli.application import command_line
 from infra.constructs.alarms import PAGE, PAGE_BEFORE_API
-from infra.constructs.deployed_resources import CANARY_NAME
 from infra.constructs.log_alarms import LOG_ALARMS
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
@@ -25,7 +24,6 @@ PARTS = ("What users notice.", "Look here.", "Do this.", "When it is over.")
 SEVERITY = re.compile(r"\*(Page|Ticket)\.\* ")
 COMPOSITES = "AWS::CloudWatch::CompositeAlarm"
 MAILS = {"headrace-task-retirement", "headrace-deployment-rolled-back", "headrace-spark-job-failed"}
-LOG_GROUP_OF_CANARY = f"/aws/lambda/{CANARY_NAME}"
 
 
 def _sections() -> dict[str, str]:
@@ -154,7 +152,7 @@ def test_log_groups_exist(default_assembly: Assembly, external_assembly: Assembl
     groups = {name for each in assemblies for name in each.named("AWS::Logs::LogGroup", "LogGroupName")}
     named = {each for each in _quoted(PAGE_OF_RUNBOOKS.read_text()) if re.match(r"/(aws|headrace)/", each)}
     of_glue = {"/headrace/spark/error", "/headrace/spark/output"}
-    assert named - {"/aws/lambda/FUNCTION", LOG_GROUP_OF_CANARY} <= groups | of_glue
+    assert named - {"/aws/lambda/FUNCTION"} <= groups | of_glue
 
 
 def test_named_resources_exist(alarms, default_assembly: Assembly, external_assembly: Assembly):
