@@ -34,7 +34,7 @@ REQUIREMENTS = "requirements.txt"
 COMPILER_REQUIREMENTS = "compiler-requirements.txt"
 COMPILER_GROUP = "compiler"
 COMPILER = Path("scripts/compile_modules.py")
-PACKAGES = {"google": "protobuf", "grpc": "grpcio"}
+PACKAGES = {"backports": "backports-zstd", "google": "protobuf", "grpc": "grpcio"}
 """The packages of modules whose names differ."""
 
 
