@@ -17,7 +17,8 @@ from aws_lambda_powertools import Logger, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
 
 from headrace.adapters.log_lines import write_document
-from headrace.embedded_metrics import EmbeddedMetric, embedded_line
+from headrace.codec.embedded_line import embedded_line
+from headrace.embedded_metrics import EmbeddedMetric
 from headrace.ports.requesters import current_requester
 
 NAMESPACE = "Headrace"

@@ -13,7 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from headrace.embedded_metrics import STORE_METRICS, embedded_line
+from headrace.codec.embedded_line import embedded_line
+from headrace.embedded_metrics import STORE_METRICS
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import WriteConflictError
 from headrace.segmentstore.metrics import ContainerMetrics, Histogram, RequestMetrics, percentile

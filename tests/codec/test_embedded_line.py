@@ -11,13 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from headrace.embedded_metrics import (
-    CANARY_METRICS,
-    METRICS_PER_LINE_MAX,
-    STORE_METRICS,
-    EmbeddedMetric,
-    embedded_line,
-)
+from headrace.codec.embedded_line import METRICS_PER_LINE_MAX, embedded_line
+from headrace.embedded_metrics import CANARY_METRICS, STORE_METRICS, EmbeddedMetric
 from headrace.model.errors import InvalidRequestError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operating" / "metrics.md"
