@@ -132,6 +132,32 @@ def test_former_member_moves_no_bound_of_the_log():
     assert made.acknowledged(D, made.session_of(D), 5, END + 4) == []
 
 
+def test_late_answer_of_a_former_member_changes_nothing():
+    """What it holds is asked for while the entries are copied only: the next ledger is written once."""
+    made, _ = lacking()
+    served(made)
+    assert answer(made, D, END) == []
+    assert made.step is RecoveryStep.SERVE
+
+
+def test_answer_of_a_former_member_revives_no_takeover():
+    made, _ = lacking()
+    assert of(Fail, made.refused(B, Nack(0, made.session_of(B), NACK_FENCED, EPOCH + 1)))
+    assert answer(made, D, END) == []
+    assert made.has_failed
+
+
+def test_truncation_point_of_a_removed_member_counts():
+    """It was a member when it was asked, and has entries of this log: it needs none before its truncation point."""
+    made = recovery()
+    made.want((OWN, B), ZONES)
+    made.record_read(replace(LOG, members=(OWN, B)), 4)
+    answer(made, OWN, DAMAGED)
+    answer(made, B, END)
+    answer(made, C, END, truncated_before=12)
+    assert (made.step, made.truncated_before) == (RecoveryStep.COPY, 12)
+
+
 def test_answer_of_a_former_member_is_no_promise():
     """In the next attempt two members are silent: the answer to the attempt before does not stand for theirs."""
     made, _ = lacking()

@@ -46,7 +46,17 @@ def test_own_replica_of_a_lost_end_is_emptied():
     assert (made.last, made.truncated_before) == (60, 10)
 
 
-@pytest.mark.parametrize("point", [55, LOST_POINT])
+def test_own_replica_is_emptied_until_it_answers():
+    """Its link may have ended in between: then it has to be opened again."""
+    made = recovery()
+    tell_whole(made, B)
+    tell_whole(made, C)
+    tell(made, OWN, LOST_POINT)
+    made.tick(GRACE)
+    assert [effect.member for effect in of(OpenMember, made.tick(GRACE + BOUNDS.retry_ms))] == [OWN]
+
+
+@pytest.mark.parametrize("point", [11, 55, LOST_POINT])
 def test_truncation_point_of_a_lost_end_does_not_count(point: int):
     """Also one that the log has reached since: the entries before it are in no other place."""
     made = recovery((OWN, B, C, D), ContainerLog(3, LogState.OPEN, (OWN, B), CONTINUED.ledgers, 10))
