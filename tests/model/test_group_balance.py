@@ -269,6 +269,8 @@ def test_readers_without_a_lease_get_time_to_look() -> None:
     assert turns.wait_s(java, 0.0) == until_s
     assert turns.to_acquire(java, until_s - 0.1) == ()
     assert turns.to_acquire(java, until_s) == (segment(2),)
+    leased = after(java, NoteProgress("java", 0, lease_ms=1000))
+    assert SegmentTurns("r1", 0.0).wait_s(leased, 0.0) == TURN_S, "its own lease does not matter"
 
 
 def test_readers_that_may_not_move_decide_nothing() -> None:

@@ -129,6 +129,7 @@ def test_a_transaction_counts_its_share_of_a_tick():
     assert amortized(1200, 60) == 100
     assert amortized(1200, 5) == 1200
     assert amortized(1200, 4.9) == 1200
+    assert amortized(1200, 5.5) == pytest.approx(1200 * 5 / 5.5)
 
 
 def _written(per_s: float, seconds: float, *, target: float, rates: SegmentRates | None = None, since: float = 0.0):

@@ -37,6 +37,8 @@ LARGEST_TAGS = tuple(chr(0x100 + index) + "\u00e9" * 255 for index in range(128)
         lambda: ScalingPolicy.fixed(1001),
         lambda: ScalingPolicy(ScalingType.FIXED_NUM_SEGMENTS, 1, target_rate=1),
         lambda: ScalingPolicy(ScalingType.FIXED_NUM_SEGMENTS, 1, scale_factor=2),
+        lambda: ScalingPolicy(ScalingType.FIXED_NUM_SEGMENTS, 1, target_rate=-1),
+        lambda: ScalingPolicy(ScalingType.FIXED_NUM_SEGMENTS, 1, scale_factor=-1),
         lambda: ScalingPolicy.by_event_rate(0, 2, 1),
         lambda: ScalingPolicy.by_event_rate(1, 1, 1),
         lambda: ScalingPolicy.by_data_rate(2**31, 2, 1),
