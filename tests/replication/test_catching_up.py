@@ -64,6 +64,17 @@ def test_large_window_is_acknowledged_before_the_next_one():
     assert (window.first, window.last) == (15, 18)
 
 
+def test_member_that_has_more_than_was_sent_goes_on_there():
+    """Entries of the link before may reach it behind its answer."""
+    made = writer(replace(BOUNDS, join_lag_bytes=2 * SIZE), streaming=(OWN, B))
+    append(made, 9)
+    ack(made, OWN, 18)
+    open_with(made, C, 10)
+    made.sent(C, made.session_of(C), 14)
+    (window,) = of(Send, ack(made, C, 16))
+    assert (window.first, window.last) == (17, 18)
+
+
 def test_member_beyond_its_window_catches_up():
     made = writer(replace(BOUNDS, link_window_bytes=2 * SIZE))
     append(made, 3)

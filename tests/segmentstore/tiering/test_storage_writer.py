@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from lost_volumes import gone, pointer
@@ -156,6 +157,60 @@ async def test_flush_goes_on_behind_a_full_object(
         writer._limits = replace(world.limits, object_bytes_max=100 + left_bytes)
         monkeypatch.setattr(BlockPool, "under_pressure", property(lambda _pool: presses))
         assert await writer._flush() is goes_on
+
+
+async def several_objects(running: RunningStore) -> StorageWriter:
+    """A writer without passes of its own, with two objects under way that are not full, and six bytes for the next."""
+    writer = await idle_writer(running, b"first-")
+    await write(await running.connect(), NAME, [b"second", b"third-"], first=5)
+    writer._limits = replace(writer._limits, object_bytes_max=10)
+    writer._uploads._window = 3
+    writer._start_uploads()
+    assert [upload.packed.length for upload in writer._uploads._uploads] == [6, 6], "behind the first only whole ones"
+    return writer
+
+
+async def test_each_object_of_a_flush_is_counted_and_logged(world: World, caplog: pytest.LogCaptureFixture):
+    world.limits = never_due(world.limits)
+    caplog.set_level("INFO")
+    async with world.running(graceful=False) as running:
+        writer = await several_objects(running)
+        await asyncio.wait([upload.put for upload in writer._uploads._uploads])
+        metrics = writer._container.metrics
+        before, before_bytes = metrics.flushes, metrics.flushed_bytes
+        world.clock.advance(2.0)
+        await writer._flush()
+        assert (metrics.flushes - before, metrics.flushed_bytes - before_bytes) == (2, 12)
+        flushes = [line for line in caplog.messages if "event=flush " in line]
+        assert ["bytes=6 runs=1 seconds=2.000" in line for line in flushes] == [True, True]
+
+
+async def test_flush_goes_on_for_an_object_under_way(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        put, may_go_on, asked = world.chunks.put, asyncio.Event(), 0
+
+        async def put_one(*arguments: Any, **keywords: Any) -> None:
+            nonlocal asked
+            asked += 1
+            if asked > 1:
+                await may_go_on.wait()
+            await put(*arguments, **keywords)
+
+        monkeypatch.setattr(world.chunks, "put", put_one)
+        writer = await several_objects(running)
+        assert await writer._flush() is True
+        may_go_on.set()
+
+
+@pytest.mark.parametrize("is_draining", [True, False])
+async def test_flush_of_a_drain_goes_on_at_once(world: World, is_draining: bool):
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        writer._draining = is_draining
+        assert await writer._flush() is is_draining
+        assert await writer._flush() is False, "nothing is left"
 
 
 async def test_bytes_behind_a_flush_are_not_packed_yet(world: World):
