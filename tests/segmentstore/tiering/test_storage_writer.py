@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,11 @@ from lost_volumes import gone, pointer
 from segment_writes import created_segment, write
 from store_world import RunningStore, World
 
+from headrace.model.chunks import ChunkRun
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.ports.chunk_storage import CHUNK_STORAGE_REFUSED
 from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.tiering import storage_writer
 from headrace.segmentstore.tiering.storage_limits import StorageLimits
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
 
@@ -126,15 +129,20 @@ async def test_flush_is_due_at_its_age(world: World):
             assert writer._flush_due() is is_due
 
 
+async def writer_of_three(running: RunningStore) -> StorageWriter:
+    writer = await idle_writer(running, b"data")
+    client = await running.connect()
+    for number in (1, 2):
+        await client.create(f"{NAME}{number}")
+        await write(client, f"{NAME}{number}", [b"more"])
+    return writer
+
+
 async def test_segments_are_flushed_in_the_order_of_waiting(world: World):
     """Without a time a segment counts as the one that has waited longest."""
     world.limits = never_due(world.limits)
     async with world.running(graceful=False) as running:
-        writer = await idle_writer(running, b"data")
-        client = await running.connect()
-        for number in (1, 2):
-            await client.create(f"{NAME}{number}")
-            await write(client, f"{NAME}{number}", [b"more"])
+        writer = await writer_of_three(running)
         segments = writer._container.metadata.segments
         times: dict[str, float | None] = {NAME: 7.0, f"{NAME}1": None, f"{NAME}2": 3.0}
         for name, since_s in times.items():
@@ -144,6 +152,32 @@ async def test_segments_are_flushed_in_the_order_of_waiting(world: World):
         assert [segment.name for segment in writer._untiered()] == [NAME, f"{NAME}1", f"{NAME}2"]
         assert writer._flush_due()
         assert writer._unpacked_bytes() == 12
+        segments[NAME].quarantined = True
+        assert writer._unpacked_bytes() == 8
+
+
+async def test_one_segment_of_several_wants_a_snapshot(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await writer_of_three(running)
+        monkeypatch.setattr(writer._upkeep, "wants_snapshot", lambda segment: segment.name == NAME)
+        assert writer._waits_for_snapshot
+
+
+async def test_runs_enter_in_transactions_that_they_fit(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.limits = never_due(world.limits)
+    monkeypatch.setattr(storage_writer, "ENTERED_WRITES_MAX", 3)  # two runs, and the count of their object
+    async with world.running(graceful=False) as running:
+        writer = await writer_of_three(running)
+        add, entered = writer._directory.add, []
+
+        async def noted(runs: Sequence[tuple[str, ChunkRun]], lengths: Mapping[str, int]) -> dict[int, ChunkRun]:
+            entered.append(len(runs))
+            return await add(runs, lengths)
+
+        monkeypatch.setattr(writer._directory, "add", noted)
+        await writer._flush()
+        assert entered == [2, 1]
 
 
 @pytest.mark.parametrize(("left_bytes", "presses", "goes_on"), [(0, False, True), (1, False, False), (1, True, True)])
