@@ -307,6 +307,17 @@ async def test_one_object_has_a_bounded_number_of_merges(
         assert [len(runs_of(world, segment)) for segment in SEGMENTS] == [1, 1, 1]
 
 
+async def test_merged_segment_may_have_more_to_merge(world: World):
+    """With older runs its new one may make a larger one."""
+    async with world.running() as running:
+        compactor = await segments_with_small_runs(running, await running.connect(), await resting(running))
+        for segment in SEGMENTS[:2]:
+            assert compactor._small_runs.take() == segment
+        assert await compactor.run_pass()
+        world.clock.advance(60)
+        assert not await compactor.run_pass()
+
+
 async def test_compaction_releases_the_memory_that_it_reads(world: World):
     async with world.running() as running:
         owned = await resting(running)

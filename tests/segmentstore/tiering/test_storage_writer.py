@@ -15,6 +15,7 @@ from store_world import RunningStore, World
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.ports.chunk_storage import CHUNK_STORAGE_REFUSED
+from headrace.ports.metadata_store import ItemRefusedError
 from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.tiering import storage_writer
 from headrace.segmentstore.tiering.storage_limits import StorageLimits
@@ -178,6 +179,24 @@ async def test_runs_enter_in_transactions_that_they_fit(world: World, monkeypatc
         monkeypatch.setattr(writer._directory, "add", noted)
         await writer._flush()
         assert entered == [2, 1]
+
+
+async def test_refused_run_leaves_the_others_of_its_object(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await writer_of_three(running)
+        add = writer._directory.add
+
+        async def refusing(runs: Sequence[tuple[str, ChunkRun]], lengths: Mapping[str, int]) -> dict[int, ChunkRun]:
+            if NAME in dict(runs):
+                raise ItemRefusedError("the key is not valid")
+            return await add(runs, lengths)
+
+        monkeypatch.setattr(writer._directory, "add", refusing)
+        await writer._flush()
+        segments = writer._container.metadata.segments
+        assert segments[NAME].quarantined
+        assert [segments[f"{NAME}{number}"].tiered.length for number in (1, 2)] == [4, 4]
 
 
 @pytest.mark.parametrize(("left_bytes", "presses", "goes_on"), [(0, False, True), (1, False, False), (1, True, True)])
