@@ -138,6 +138,34 @@ async def test_a_full_cache_forgets_no_more_than_it_must():
     assert (cache.requested_bytes, cache.remembered_bytes, [*cache._remembered]) == (60, 10, ranges[4:])
     storage.go_on.set()
     assert await reading == bytes(60)
+    await cache.read(Range("g", 0, 31))
+    assert cache.remembered_bytes == 91, "with one byte more than the budget the oldest is forgotten"
+
+
+async def test_range_that_arrives_twice_is_counted_once():
+    """A request may bring the bytes although it was cancelled."""
+
+    class Late(Gated):
+        async def read(self, name, position, length):
+            try:
+                return await super().read(name, position, length)
+            except asyncio.CancelledError:
+                return bytes(length)
+
+    storage = Late()
+    storage.slow.add("a")
+    cache = RangeCache(storage, 100)
+    wanted = Range("a", 0, 40)
+    reader = asyncio.ensure_future(cache.read(wanted))
+    await turns()
+    reader.cancel()
+    await asyncio.sleep(0)
+    again = asyncio.ensure_future(cache.read(wanted))
+    await turns()
+    storage.go_on.set()
+    assert await again == bytes(40)
+    assert len(storage.asked) == 2
+    assert (cache.requested_bytes, cache.remembered_bytes) == (0, 40)
 
 
 async def test_a_reader_that_waits_for_room_may_go():

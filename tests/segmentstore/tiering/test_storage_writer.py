@@ -181,6 +181,49 @@ async def test_runs_enter_in_transactions_that_they_fit(world: World, monkeypatc
         assert entered == [2, 1]
 
 
+async def test_run_of_an_earlier_attempt_leaves_the_others(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Nothing is written with it: the others, before and behind it, enter then."""
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await writer_of_three(running)
+        writer._start_uploads()
+        packed = writer._uploads._uploads[0].packed
+        place, run = packed.runs[1]
+        await writer._directory.add([(place.name, run)], {run.object_name: packed.length})
+        add, entered = writer._directory.add, []
+
+        async def noted(runs: Sequence[tuple[str, ChunkRun]], lengths: Mapping[str, int]) -> dict[int, ChunkRun]:
+            entered.append(len(runs))
+            return await add(runs, lengths)
+
+        monkeypatch.setattr(writer._directory, "add", noted)
+        await writer._flush()
+        assert entered == [3, 2]
+        assert [each.tiered.length for each, _ in packed.runs] == [4, 4, 4]
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+async def test_age_of_what_is_left_counts_from_the_flush(world: World, is_found: bool):
+    """Unless an earlier attempt entered the run: then bytes that are left may have waited since."""
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        segment = writer._container.metadata.segments[NAME]
+        segment.untiered_since_s = since_s = world.clock.monotonic_s()
+        world.clock.advance(3.0)
+        writer._start_uploads()
+        packed_s = world.clock.monotonic_s()
+        await write(await running.connect(), NAME, [b"more"], first=5)
+        world.clock.advance(1.0)
+        if is_found:
+            packed = writer._uploads._uploads[0].packed
+            run = packed.runs[0][1]
+            await writer._directory.add([(NAME, run)], {run.object_name: packed.length})
+        await writer._flush()
+        assert segment.untiered_bytes == 4
+        assert segment.untiered_since_s == (since_s if is_found else packed_s)
+
+
 async def test_refused_run_leaves_the_others_of_its_object(world: World, monkeypatch: pytest.MonkeyPatch):
     world.limits = never_due(world.limits)
     async with world.running(graceful=False) as running:
