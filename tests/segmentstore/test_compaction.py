@@ -354,7 +354,7 @@ async def test_restart_drops_hints_but_new_runs_reveal_old_ones(world: World):
         assert [each.length for each in runs_of(world, SEGMENTS[0])] == [len(expected)]
 
 
-async def test_a_run_that_the_log_may_forget_is_not_merged_yet(world: World):
+async def test_a_run_that_the_log_may_forget_is_not_merged_yet(world: World, monkeypatch):
     """After a crash it would be written again at its old place, which must not be inside of a larger run by then."""
 
     async with world.running() as running:
@@ -367,8 +367,17 @@ async def test_a_run_that_the_log_may_forget_is_not_merged_yet(world: World):
         held = HeldDisk(world.disk)
         world.clock.advance(2e9)
         await owned.writer.run_pass()
+        _, compactor, *_ = owned.maintenance._tasks
+        look, looks = compactor._directory.runs_before, []
+
+        async def noted(*arguments):
+            looks.append(arguments)
+            return await look(*arguments)
+
+        monkeypatch.setattr(compactor._directory, "runs_before", noted)
         await owned.maintenance.run_pass()
         assert len(runs_of(world, SEGMENTS[0])) == 4
+        assert len(looks) == 1, "the next pass looks again"
         held.release()
         await owned.container.log.durable()
         await owned.maintenance.run_pass()
