@@ -131,6 +131,20 @@ async def test_outage_is_repeated_and_reported_as_such(caplog: pytest.LogCapture
     assert (container.failures, container.storage_refusals) == ([], 0)
 
 
+async def test_pauses_of_an_outage_grow_up_to_their_bound(monkeypatch: pytest.MonkeyPatch):
+    limits = replace(LIMITS, retry_first_s=0.001, retry_max_s=0.003)
+    maintenance = tasks_of(Container(), Task(*4 * [UnavailableError("away")]), limits=limits)
+    pauses = []
+
+    def noted(_error: Exception, retry_s: float) -> bool:
+        pauses.append(retry_s)
+        return len(pauses) < 4
+
+    monkeypatch.setattr(maintenance._periodic, "_on_failure", noted)
+    await maintenance._periodic.run()
+    assert pauses == [0.001, 0.002, 0.003, 0.003]
+
+
 async def test_refusal_is_repeated_and_counted(caplog: pytest.LogCaptureFixture):
     container = Container()
     refused = UnavailableError("denied", code=CHUNK_STORAGE_REFUSED)

@@ -337,6 +337,22 @@ async def test_bytes_that_waited_follow_their_snapshot(world: World, monkeypatch
         assert await writer.run_pass() is is_written
 
 
+async def test_pauses_of_an_outage_grow_up_to_their_bound(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.limits = replace(never_due(world.limits), retry_first_s=0.001, retry_max_s=0.003)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        pauses = []
+
+        def noted(_error: Exception, retry_s: float) -> bool:
+            pauses.append(retry_s)
+            return len(pauses) < 4
+
+        monkeypatch.setattr(writer._periodic, "_on_failure", noted)
+        monkeypatch.setattr(writer, "run_pass", gone)
+        await writer._periodic.run()
+        assert pauses == [0.001, 0.002, 0.003, 0.003]
+
+
 async def test_outages_and_refusals_are_repeated_and_counted(world: World, caplog: pytest.LogCaptureFixture):
     async with world.running(graceful=False) as running:
         owned = running.store.owned[0]
