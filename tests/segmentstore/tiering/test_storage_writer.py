@@ -17,6 +17,7 @@ from headrace.model.errors import CorruptError, FencedError, UnavailableError
 from headrace.ports.chunk_storage import CHUNK_STORAGE_REFUSED
 from headrace.ports.metadata_store import ItemRefusedError
 from headrace.segmentstore.cache.block_pool import BlockPool
+from headrace.segmentstore.periodic_task import PeriodicTask
 from headrace.segmentstore.tiering import storage_writer
 from headrace.segmentstore.tiering.storage_limits import StorageLimits
 from headrace.segmentstore.tiering.storage_writer import StorageWriter
@@ -108,6 +109,35 @@ async def idle_writer(running: RunningStore, data: bytes) -> StorageWriter:
 
 def never_due(limits: StorageLimits) -> StorageLimits:
     return replace(limits, flush_bytes=1 << 40, flush_age_s=1e9)
+
+
+async def test_preparation_wakes_the_writer(world: World, monkeypatch: pytest.MonkeyPatch):
+    """It does not wait for the next tick."""
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        monkeypatch.setattr(PeriodicTask, "is_running", property(lambda _task: True))
+        writer._container.news.clear()
+        preparing = asyncio.ensure_future(writer.prepare_drain())
+        await asyncio.sleep(0)
+        assert writer._container.news.is_set()
+        preparing.cancel()
+        await asyncio.wait([preparing])
+
+
+async def test_preparation_leaves_little_to_flush(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        writer._snapshots_before = writer._snapshots.written - 1
+        for bytes_max, is_prepared in ((3, False), (4, True)):
+            monkeypatch.setattr(storage_writer, "PREPARED_BYTES_MAX", bytes_max)
+            assert writer._is_prepared is is_prepared
+        monkeypatch.setattr(storage_writer, "PREPARED_BYTES_MAX", 0)
+        writer._container.metadata.segments[NAME].quarantined = True
+        assert writer._is_prepared, "what is never flushed is not waited for"
+        writer._snapshots_before += 1
+        assert not writer._is_prepared, "the snapshot is not written yet"
 
 
 async def test_flush_is_due_with_its_last_byte(world: World):
