@@ -160,6 +160,23 @@ async def test_flush_is_due_at_its_age(world: World):
             assert writer._flush_due() is is_due
 
 
+async def test_pass_waits_for_the_bytes_to_flush(world: World, monkeypatch: pytest.MonkeyPatch):
+    """After a recovery the backfill brings them."""
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        writer._limits = replace(world.limits, flush_bytes=1)
+        segment, is_loaded = writer._container.metadata.segments[NAME], asyncio.Event()
+        monkeypatch.setattr(writer._backfill, "wait", is_loaded.wait)
+        passing = asyncio.ensure_future(writer.run_pass())
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert segment.tiered.length == 0
+        is_loaded.set()
+        await passing
+        assert segment.tiered.length == 4
+
+
 async def writer_of_three(running: RunningStore) -> StorageWriter:
     writer = await idle_writer(running, b"data")
     client = await running.connect()
@@ -167,6 +184,24 @@ async def writer_of_three(running: RunningStore) -> StorageWriter:
         await client.create(f"{NAME}{number}")
         await write(client, f"{NAME}{number}", [b"more"])
     return writer
+
+
+async def test_flush_is_due_by_all_segments_but_quarantined_ones(world: World):
+    world.limits = never_due(world.limits)
+    async with world.running(graceful=False) as running:
+        writer = await writer_of_three(running)
+        segments = writer._container.metadata.segments
+
+        def due(flush_bytes: int) -> bool:
+            writer._limits = replace(world.limits, flush_bytes=flush_bytes, flush_age_s=8.0)
+            return writer._flush_due()
+
+        for segment in segments.values():
+            segment.untiered_since_s = world.clock.monotonic_s()
+        assert [due(12), due(13)] == [True, False]
+        segments[NAME].quarantined = True
+        segments[NAME].untiered_since_s = world.clock.monotonic_s() - 8.0
+        assert [due(8), due(9)] == [True, False]
 
 
 async def test_segments_are_flushed_in_the_order_of_waiting(world: World):
