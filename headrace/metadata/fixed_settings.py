@@ -30,8 +30,16 @@ class FixedSetting(StrEnum):
     """May change once, from 0 to another number: 0 is not recorded."""
 
 
+_SETTINGS_FIRST = "setting/"
+
+
 def fixed_setting_sort(name: str) -> str:
-    return f"setting/{name}"
+    return f"{_SETTINGS_FIRST}{name}"
+
+
+def is_fixed_setting(key: Key) -> bool:
+    """Whether a key is that of a setting."""
+    return key.partition == CLUSTER_PARTITION and key.sort.startswith(_SETTINGS_FIRST)
 
 
 def fixed_setting_body(value: int) -> dict[str, Any]:

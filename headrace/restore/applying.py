@@ -12,17 +12,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final
 
 from crc32c import crc32c
+from pynamodb.constants import STRING
 
 from headrace.adapters.dynamodb.record_item import RecordItem
 from headrace.adapters.dynamodb.table_items import Item, TableItems, is_same, key_of, record_of
 from headrace.adapters.s3.object_versions import BucketVersions
 from headrace.codec.container_snapshots import ContainerSnapshot, encode_snapshot
 from headrace.codec.object_names import object_prefixes, snapshot_name
-from headrace.metadata.cluster_records import ClusterRecords, StoredLease, delete_lease
-from headrace.metadata.fixed_settings import FixedSetting, fixed_setting_key, is_restoring, read_fixed_setting
+from headrace.metadata.cluster_records import ClusterRecords, StoredLease, claim_key, delete_lease
+from headrace.metadata.fixed_settings import (
+    FixedSetting,
+    fixed_setting_key,
+    is_fixed_setting,
+    is_restoring,
+    read_fixed_setting,
+)
 from headrace.metadata.restoration import (
     SETTING_KEY,
     UNFINISHED_KEY,
@@ -45,6 +53,7 @@ from headrace.model.log_classes import ContainerLayout
 from headrace.model.restore_plan import (
     ObjectState,
     ObjectVersion,
+    RestoredEpochs,
     judged,
     restored_claim,
     restored_log,
@@ -52,7 +61,14 @@ from headrace.model.restore_plan import (
 )
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.clock import Clock
-from headrace.ports.metadata_store import Create, Key, MetadataStore, WriteConflictError, body_text
+from headrace.ports.metadata_store import (
+    READS_PER_BATCH_MAX,
+    Create,
+    Key,
+    MetadataStore,
+    WriteConflictError,
+    body_text,
+)
 from headrace.restore.planning import (
     ContainerPlan,
     RestorePlan,
@@ -155,20 +171,27 @@ def check_stopped(deployment: Deployment) -> list[StoredLease]:
 
 
 def _begin(deployment: Deployment, plan: RestorePlan, *, replaces_unfinished: bool) -> UnfinishedRestore:
-    """Note what the restore has chosen, or find what an earlier run of the same restore has."""
+    """Note what the restore has chosen, or find what an earlier run of the same restore has.
+
+    If a store has claimed a container since that run, its numbers are used up, and those of the plan replace them.
+    """
     store = deployment.store
     found, setting = store.get_many([UNFINISHED_KEY, SETTING_KEY])
     if setting is None:
         raise IllegalStateError(f"{deployment.now.table} is not the table of a deployment that stores have used")
     former = None if found is None else read_unfinished(found)
-    if former is not None and (former.table, former.at_ms) == (plan.table, plan.at_ms):
-        return former
-    if former is not None and not replaces_unfinished:
+    is_same_restore = former is not None and (former.table, former.at_ms) == (plan.table, plan.at_ms)
+    containers = tuple(each.restored for each in plan.containers if each.restored is not None)
+    if former is not None and is_same_restore:
+        known = {each.container for each in former.containers}
+        if all(each.container in known for each in containers) and not _overtaken(deployment, former.containers):
+            return former
+    if former is not None and not is_same_restore and not replaces_unfinished:
         raise IllegalStateError(
             f"a restore from the table {former.table} is not finished: repeat it, or replace it by this one with "
             "--replace-unfinished"
         )
-    containers = tuple(each.restored for each in plan.containers if each.restored is not None)
+    _check_not_overtaken(deployment, containers)  # stores may have worked since the plan was made
     begun = UnfinishedRestore(plan.table, plan.at_ms, deployment.clock.now_ms(), containers)
     try:
         store.write(*begin_writes(begun, found, setting))
@@ -183,6 +206,7 @@ def _raise_claims(
     containers: Iterable[ContainerPlan],
     restored: Mapping[int, RestoredContainer],
 ) -> None:
+    _check_not_overtaken(deployment, restored.values())
     for each in containers:
         claim = restored_claim(each.then.claim, each.now.claim)
         _put_record(deployment, run, "claims", claim_record(restored[each.container], claim))
@@ -223,14 +247,14 @@ def _import_items(deployment: Deployment, run: RestoreRun) -> None:
 
 
 def _remove_items(deployment: Deployment, run: RestoreRun) -> None:
-    """Remove each record that the copy does not have."""
+    """Remove each record that the copy does not have, except settings: processes are configured for those of now."""
     with ThreadPoolExecutor(WRITES_AT_ONCE, thread_name_prefix="restore") as threads:
         for page in deployment.now.pages():
             items = {key_of(item): item for item in page if not is_special(key_of(item))}
             if not items:
                 continue
             kept = deployment.then.get_many(list(items))
-            surplus = [item for key, item in items.items() if key not in kept]
+            surplus = [item for key, item in items.items() if key not in kept and not is_fixed_setting(key)]
             list(threads.map(deployment.now.delete, surplus))
             run.counts["removed"] += len(surplus)
 
@@ -295,6 +319,7 @@ def _move_positions_back(deployment: Deployment, run: RestoreRun) -> None:
 
 def _forget_stores(deployment: Deployment, run: RestoreRun, leases: Sequence[StoredLease]) -> None:
     """Remove the leases, and empty the map."""
+    _check_not_overtaken(deployment, run.unfinished.containers)
     found = check_stopped(deployment)
     if [(each.lease.store_id, each.version) for each in found] != [
         (each.lease.store_id, each.version) for each in leases
@@ -315,6 +340,8 @@ def _end(deployment: Deployment, run: RestoreRun) -> None:
     found, setting = store.get_many([UNFINISHED_KEY, SETTING_KEY])
     if found is None or setting is None:
         raise ConflictError("another process has ended this restore")
+    if read_unfinished(found) != run.unfinished:
+        raise ConflictError("another process has begun a restore, or has begun this one again: let it finish")
     now_ms = deployment.clock.now_ms()
     try:
         store.write(*end_writes(run.unfinished, found, setting, now_ms, run.counts.items()))
@@ -323,6 +350,38 @@ def _end(deployment: Deployment, run: RestoreRun) -> None:
 
 
 # Parts of steps
+
+
+def _check_not_overtaken(deployment: Deployment, restored: Iterable[RestoredContainer]) -> None:
+    """Raises ConflictError: a store has claimed a container since the numbers of the restore were chosen.
+
+    With a lower claim, its next owner would use names of objects again.
+    """
+    overtaken = _overtaken(deployment, restored)
+    if overtaken:
+        raise ConflictError(
+            f"a store has claimed the containers {overtaken[:10]} since the restore was planned: stop all stores, and "
+            "repeat this"
+        )
+
+
+def _overtaken(deployment: Deployment, restored: Iterable[RestoredContainer]) -> list[int]:
+    """The containers whose claims have the epochs of the restore, or newer ones, and were not written by it."""
+    left, overtaken = iter(restored), []
+    while batch := list(islice(left, READS_PER_BATCH_MAX)):
+        items = deployment.now.get_many([claim_key(each.container) for each in batch])
+        for each in batch:
+            item = items.get(claim_key(each.container))
+            if item is not None and not _is_below(item, each.epochs):
+                overtaken.append(each.container)
+    return overtaken
+
+
+def _is_below(claim: Item, epochs: RestoredEpochs) -> bool:
+    """Whether a claim is older than the restore, or its own."""
+    version = record_of(claim).version
+    is_own = version == epochs.claim and claim.get("write_id") == {STRING: _WRITE_ID}
+    return is_own or version < epochs.pointer
 
 
 def is_under_way(store: MetadataStore) -> bool:

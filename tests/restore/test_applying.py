@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from botocore.client import BaseClient
 from killed_restore import CHANGES
-from restore_world import AT_MS, CONTAINERS, EPOCH, HOME, MEMBERS, OBJECT, Content, RestoreWorld
+from restore_world import AT_MS, CLAIM, CONTAINERS, EPOCH, HOME, MEMBERS, OBJECT, Content, RestoreWorld
 
 from headrace.codec.container_snapshots import SegmentSnapshot
 from headrace.metadata.cluster_records import (
@@ -18,17 +19,21 @@ from headrace.metadata.cluster_records import (
     decode_snapshot_pointer,
     lease_key,
     snapshot_key,
+    write_claim,
     write_lease,
+    write_snapshot_pointer,
 )
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 from headrace.metadata.history_records import HistoryRecords
-from headrace.metadata.restoration import UNFINISHED_KEY
+from headrace.metadata.restoration import UNFINISHED_KEY, read_unfinished, unfinished_body
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.model.cluster import StoreLease
 from headrace.model.container_logs import LOST_ENTRIES_MAX, LogState
+from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
+from headrace.ports.metadata_store import Replace
 from headrace.restore.applying import apply_restore, is_under_way
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
@@ -196,3 +201,85 @@ def test_other_unfinished_restore_is_not_mixed_with_this_one(world: RestoreWorld
     apply_restore(world.deployment, plan, replaces_unfinished=True)
     assert not is_under_way(world.deployment.store)
     assert world.deployment.store.get(UNFINISHED_KEY) is None
+
+
+def epochs_of(world: RestoreWorld) -> list[int]:
+    states = ClusterRecords(world.deployment.store).containers(range(CONTAINERS))
+    return [each.epoch or 0 for each in states]
+
+
+def claim_home(world: RestoreWorld, times: int = 1) -> int:
+    """A store claims the container, some times. Its epoch, under which it names objects."""
+    for _ in range(times):
+        world.deployment.store.write(write_claim(HOME, CLAIM, epochs_of(world)[HOME]))
+    return epochs_of(world)[HOME]
+
+
+@pytest.mark.parametrize("times", range(1, 9))
+def test_plan_that_is_older_than_a_claim_changes_nothing(world: RestoreWorld, times: int):
+    """The plan was made while stores still worked, or the operator was asked for a long time."""
+    plan = world.plan()
+    used = claim_home(world, times)
+    chosen = next(each.restored for each in plan.containers if each.container == HOME)
+    assert chosen is not None
+    before = world.content()
+    if used < chosen.epochs.pointer:
+        apply_restore(world.deployment, plan)
+    else:
+        with pytest.raises(ConflictError, match="since the restore was planned"):
+            apply_restore(world.deployment, plan)
+        assert world.content() == before
+        apply_restore(world.deployment, world.plan())
+    assert epochs_of(world)[HOME] > used
+
+
+@pytest.mark.parametrize("step", ["claims", "objects", "import", "containers", "positions", "stores"])
+def test_store_that_claims_meanwhile_is_fenced_by_a_repetition(world: RestoreWorld, step: str):
+    """It had read the settings before the mark was there. Its lease is gone before the restore looks for it."""
+    used: list[int] = []
+
+    def come_back(name: str) -> None:
+        if name == step:
+            used.append(claim_home(world, times=4 if step == "claims" else 1))
+
+    with pytest.raises(ConflictError, match="since the restore was planned"):
+        apply_restore(world.deployment, world.plan(), on_step=come_back)
+    assert is_under_way(world.deployment.store)
+    apply_restore(world.deployment, world.plan())
+    assert epochs_of(world)[HOME] > used[0]
+    pointer = world.deployment.store.get(snapshot_key(HOME))
+    assert pointer is not None
+    assert decode_snapshot_pointer(pointer.body).epoch > used[0], "stores discard its log"
+
+
+def test_restore_that_was_begun_again_is_not_ended_twice(world: RestoreWorld):
+    def begin_again(step: str) -> None:
+        if step == "end":
+            record = world.deployment.store.get(UNFINISHED_KEY)
+            assert record is not None
+            later = replace(read_unfinished(record), begun_ms=AT_MS + 1)
+            world.deployment.store.write(Replace(UNFINISHED_KEY, unfinished_body(later), record.version))
+
+    with pytest.raises(ConflictError, match="begun"):
+        apply_restore(world.deployment, world.plan(), on_step=begin_again)
+    assert is_under_way(world.deployment.store)
+
+
+def test_containers_that_came_after_the_copy_are_restored_too(world: RestoreWorld):
+    """Also in a repetition, when the records that the copy does not have are gone."""
+    store, added = world.deployment.store, CONTAINERS
+    check_fixed_setting(store, FixedSetting.S3_CONTAINERS, 1)
+    store.write(write_claim(added, CLAIM, None))
+    store.write(write_snapshot_pointer(added, SnapshotPointer("snapshots/later", 1, 1, 3, clean=False), None))
+
+    def stop(step: str) -> None:
+        if step == "containers":
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        apply_restore(world.deployment, world.plan(), on_step=stop)
+    apply_restore(world.deployment, world.plan())
+    pointer = store.get(snapshot_key(added))
+    assert pointer is not None
+    assert decode_snapshot_pointer(pointer.body).object_name != "snapshots/later"
+    check_fixed_setting(store, FixedSetting.S3_CONTAINERS, 1)
