@@ -24,12 +24,14 @@ def handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, list[st
 
     Raises:
         InvalidRequestError: this is not such an event, so a retry cannot succeed.
+        IllegalStateError: the deployment is being restored, or was started with other settings.
         UnavailableError, ThrottledError, ConflictError: a retry may succeed; Lambda retries events.
     """
     detail = event.get("detail")
     task = detail.get("taskArn") if isinstance(detail, dict) else None
     if not isinstance(task, str) or detail.get("lastStatus") != "STOPPED":  # type: ignore[union-attr]
         raise InvalidRequestError("an event of a stopped task has detail.taskArn and the detail.lastStatus STOPPED")
+    wiring.fixed_settings().check()
     checked = end_lease_of_task(wiring.metadata_store(), wiring.clock(), wiring.environment().all_containers, task)
     if checked.newly_lost:
         reason = str(detail.get("stoppedReason", ""))[:200]  # type: ignore[union-attr]

@@ -31,6 +31,8 @@ ITSELF = Requester("headrace-function/ticks", "")
 
 # Powertools calls it with the keyword `record`: under any other name every message would fail.
 def _work_on(record: SQSRecord) -> None:
+    # Before the guard of the last delivery, which may write a letter: no record may change during a restore.
+    wiring.fixed_settings().check()
     with requested_by(ITSELF), last_delivery(record, topology.TICKS_QUEUE):
         _tick(*parse_tick(message_body(record)))
 

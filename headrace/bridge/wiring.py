@@ -44,6 +44,7 @@ from headrace.controller.services.stream_service import StreamService
 from headrace.controller.services.token_issue import DelegationTokens
 from headrace.controller.services.transaction_service import TransactionService
 from headrace.controller.services.watermark_service import MarkStreamService, WatermarkService
+from headrace.metadata.fixed_settings import FixedSetting, FixedSettingsReader
 from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.transaction_messages import TransactionQueues
 
@@ -59,6 +60,11 @@ class BridgeProcess:
         self._config = config
         self.port = config.listen_port
         metadata = DynamoMetadataStore(config.metadata_table)
+        containers = {
+            FixedSetting.CONTAINERS: config.container_count,
+            FixedSetting.S3_CONTAINERS: config.s3_containers,
+        }
+        self._settings = FixedSettingsReader(metadata, containers)
         threads, clock = CallThreads(), SystemClock()
         self._keys = token_key_source(config.token_environment, clock)
         life_s = token_life_s(config.token_environment)
@@ -127,8 +133,10 @@ class BridgeProcess:
 
         Raises:
             InvalidRequestError: a port cannot be bound.
-            HeadraceError: the users, the token keys or the certificate are needed and cannot be read.
+            IllegalStateError: the deployment is being restored, or was started with other numbers of containers.
+            HeadraceError: the metadata, or the users, token keys or certificate that are needed, cannot be read.
         """
+        await asyncio.to_thread(self._settings.check)
         if self._keys is not None:
             await asyncio.to_thread(self._keys.keys)
         if self._users is not None:

@@ -11,10 +11,23 @@ from functions_in_memory import Call, FunctionWorld
 from lambda_context import FunctionContext
 
 from functions import wiring
-from functions.processors import aborts, batches, commits, dead_letters, scaling_reports, stream_requests, tables
+from functions.processors import (
+    aborts,
+    batches,
+    commits,
+    dead_letters,
+    scaling_reports,
+    store_tasks,
+    stream_requests,
+    tables,
+    ticks,
+)
 from fuzz.watched_ports import Calls, WatchedStore
 from headrace import topology
-from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
+from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting, restoring_body
+from headrace.metadata.restoration import SETTING_KEY
+from headrace.model.errors import IllegalStateError
+from headrace.ports.metadata_store import Replace
 
 RECORDED = (FixedSetting.CONTAINERS, FixedSetting.BUCKETS)
 
@@ -155,3 +168,38 @@ def test_a_queue_processor_asks_once(context: FunctionContext, calls: Calls):
         counts.append(dict(calls.counts))
         calls.counts.clear()
     assert counts == [{"read": 3}, {"read": 2}, {"read": 2}]
+
+
+_TICK = {"kind": topology.TICKS[0].kind, "bucket": 0}
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(
+    ("processor", "message"),
+    [*_MESSAGES, pytest.param(ticks, _message(topology.TICKS_QUEUE, _TICK), id="ticks")],
+)
+def test_no_message_is_worked_on_during_a_restore(
+    processor: ModuleType,
+    message: dict[str, Any],
+    world: FunctionWorld,
+    context: FunctionContext,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(batches, "_try_again_soon", lambda _records: None)
+    setting = world.store.get(SETTING_KEY)
+    assert setting is not None
+    world.store.write(Replace(SETTING_KEY, restoring_body(topology.CONTAINER_COUNT, 1), setting.version))
+    wiring.forget_services()
+    before = world.contents()
+    assert processor.handler({"Records": [message]}, context)["batchItemFailures"]
+    assert world.contents() == before
+
+
+@pytest.mark.usefixtures("recorded")
+def test_no_lease_is_ended_during_a_restore(world: FunctionWorld, context: FunctionContext):
+    setting = world.store.get(SETTING_KEY)
+    assert setting is not None
+    world.store.write(Replace(SETTING_KEY, restoring_body(topology.CONTAINER_COUNT, 1), setting.version))
+    event = {"detail": {"taskArn": "arn:of-a-task", "lastStatus": "STOPPED"}}
+    with pytest.raises(IllegalStateError, match="not finished"):
+        store_tasks.handler(event, context)
