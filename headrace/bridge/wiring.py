@@ -6,6 +6,7 @@ import asyncio
 import random
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from grpc.aio import ServerInterceptor
@@ -47,6 +48,7 @@ from headrace.controller.services.watermark_service import MarkStreamService, Wa
 from headrace.metadata.fixed_settings import FixedSetting, FixedSettingsReader
 from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.transaction_messages import TransactionQueues
+from headrace.model.errors import ThrottledError, UnavailableError
 
 LOOPBACK = "127.0.0.1"
 _OWN_NAME = "bridge"
@@ -134,9 +136,10 @@ class BridgeProcess:
         Raises:
             InvalidRequestError: a port cannot be bound.
             IllegalStateError: the deployment is being restored, or was started with other numbers of containers.
-            HeadraceError: the metadata, or the users, token keys or certificate that are needed, cannot be read.
+            HeadraceError: the users, the token keys or the certificate are needed and cannot be read.
         """
-        await asyncio.to_thread(self._settings.check)
+        with suppress(UnavailableError, ThrottledError):  # it starts without AWS, and its calls fail
+            await asyncio.to_thread(self._settings.check)
         if self._keys is not None:
             await asyncio.to_thread(self._keys.keys)
         if self._users is not None:

@@ -16,7 +16,16 @@ from headrace.metadata.segment_ends import SegmentEnds, segments_from_head
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import decode_subscriber, subscriber_body
 from headrace.metadata.truncation import read_truncation, truncation_key
+from headrace.metadata.watermark_records import (
+    WATERMARK_SORT,
+    WRITER_MARKS_FIRST,
+    decode_watermark_state,
+    decode_writer_mark,
+    watermark_state_body,
+    writer_mark_body,
+)
 from headrace.model.truncation import Truncation
+from headrace.model.writer_marks import Positions
 from headrace.ports.metadata_store import MetadataStore, Record, Replace
 
 STREAMS_FIRST: Final = "stream/"
@@ -54,7 +63,37 @@ class RestoredPositions:
             place = decode_retention_cut(record.body)
             ends = self._ends.of(place.head, self._head(place.cut.scope, place.cut.stream))
             return retention_cut_body(replace(place, head=place.head.within(ends)))
+        if sort.startswith(WRITER_MARKS_FIRST):
+            mark, first_number = decode_writer_mark(record.body)
+            return writer_mark_body(replace(mark, positions=self._positions(record, mark.positions)), first_number)
+        if sort == WATERMARK_SORT:
+            return self._watermark(record)
         return self._sealed(record) if sort.startswith(SEALED_FIRST) else None
+
+    def _watermark(self, record: Record) -> Mapping[str, Any]:
+        """The mark segment is not longer than tier 2 has it, either."""
+        state = decode_watermark_state(record.body)
+        last = state.last
+        if last is not None:
+            last = replace(last, cut=self._positions(record, last.cut))
+        _, scope, name = record.key.partition.split("/")
+        end = self._ends.of_marks(scope, name)
+        last_offset, end_offset = min(state.last_offset, end), min(state.end_offset, end)
+        return watermark_state_body(replace(state, last=last, last_offset=last_offset, end_offset=end_offset))
+
+    def _positions(self, record: Record, positions: Positions) -> Positions:
+        """Positions in segments before the head of the stream stay: their bytes are gone."""
+        _, scope, name = record.key.partition.split("/")
+        stored = self._streams.find(scope, name)
+        if stored is None or stored.stream.is_deleting:
+            return positions
+        head = self._head(scope, name)
+        there = list(segments_from_head(stored.stream, head, self._streams.history))
+        named = {each.segment.segment_id for each in positions}
+        ends = self._ends.of_segments(scope, name, [each for each in there if each.segment_id in named], head)
+        return tuple(
+            replace(each, offset=min(each.offset, ends.get(each.segment.segment_id, each.offset))) for each in positions
+        )
 
     def _sealed(self, record: Record) -> Mapping[str, Any] | None:
         """Segments before the head of the stream have no bytes any more, and keep the lengths that they had."""

@@ -8,7 +8,7 @@ from typing import Final
 from headrace.metadata.bounded_cache import BoundedCache
 from headrace.metadata.history_records import HistoryRecords
 from headrace.model.chunks import OFFSET_BEHIND_ALL, chunk_partition, chunk_run, chunk_sort, is_link, run_link
-from headrace.model.names import segment_name
+from headrace.model.names import mark_segment_name, segment_name
 from headrace.model.segments import StreamSegment
 from headrace.model.stream_cuts import PlacedCut, Side, side_of
 from headrace.model.streams import Stream
@@ -41,7 +41,13 @@ class SegmentEnds:
 
     def end(self, scope: str, stream: str, identifier: int) -> int:
         """The offset behind the last byte of a segment in tier 2; 0 if it has none."""
-        name = segment_name(scope, stream, identifier)
+        return self._end(segment_name(scope, stream, identifier))
+
+    def of_marks(self, scope: str, stream: str) -> int:
+        """As `end`, for the mark segment of a stream."""
+        return self._end(mark_segment_name(scope, stream))
+
+    def _end(self, name: str) -> int:
         known = self._ends.get(name)
         if known is None:
             known = self._find(name)

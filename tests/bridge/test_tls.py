@@ -20,6 +20,7 @@ import pytest
 from bridge_in_memory import Bridge
 from bridge_over_tls import NAME, Balancer, Issuer, Source, TlsBridge, call, channel_to
 
+from headrace import topology
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.bridge import health
 from headrace.bridge.certificates import ServerCertificate
@@ -28,8 +29,11 @@ from headrace.bridge.health import CHECK, NOT_SERVING, SERVING
 from headrace.codec.certificates import TrustBundle, leaf_secret_text
 from headrace.codec.grpc_users import PasswordHash, User, Users
 from headrace.local.resources import Resources, aws_client, create_resources
+from headrace.metadata.fixed_settings import restoring_body
+from headrace.metadata.restoration import SETTING_KEY
 from headrace.metadata.trust import write_trust
 from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, InvalidRequestError, UnavailableError
+from headrace.ports.metadata_store import Create
 
 ROOT = Path(__file__).resolve().parents[2]
 Start = Callable[..., TlsBridge]
@@ -347,3 +351,13 @@ def test_the_health_check_needs_no_user(bridge: Bridge):
         assert secured.refused("listScopes", b"") is grpc.StatusCode.UNAUTHENTICATED
     finally:
         secured.close()
+
+
+def test_the_process_does_not_start_during_a_restore(deployed: Resources):
+    store = DynamoMetadataStore(deployed.table, aws_client("dynamodb", deployed.endpoint))
+    store.write(Create(SETTING_KEY, restoring_body(topology.CONTAINER_COUNT, 1)))
+    environment = {**os.environ, **deployed.environment(), "HEADRACE_GRPC_LISTEN_PORT": "0"}
+    command = [sys.executable, "-m", "headrace.bridge"]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "a restore of this deployment is not finished" in ended.stderr

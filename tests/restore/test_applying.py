@@ -14,6 +14,7 @@ from killed_restore import CHANGES
 from restore_world import AT_MS, CLAIM, CONTAINERS, EPOCH, HOME, MEMBERS, OBJECT, Content, RestoreWorld
 
 from headrace.codec.container_snapshots import SegmentSnapshot
+from headrace.controller.services.watermark_service import WatermarkService
 from headrace.metadata.cluster_records import (
     ClusterRecords,
     decode_snapshot_pointer,
@@ -29,11 +30,21 @@ from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.restoration import UNFINISHED_KEY, read_unfinished, unfinished_body
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
+from headrace.metadata.watermark_records import (
+    decode_watermark_state,
+    decode_writer_mark,
+    watermark_key,
+    watermark_state_body,
+    writer_mark_body,
+    writer_mark_key,
+)
 from headrace.model.cluster import StoreLease
 from headrace.model.container_logs import LOST_ENTRIES_MAX, LogState
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
-from headrace.ports.metadata_store import Replace
+from headrace.model.watermarks import Watermark, WatermarkState
+from headrace.model.writer_marks import WriterMark, positions_of
+from headrace.ports.metadata_store import Create, Replace
 from headrace.restore.applying import apply_restore, is_under_way
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
@@ -283,3 +294,25 @@ def test_containers_that_came_after_the_copy_are_restored_too(world: RestoreWorl
     assert pointer is not None
     assert decode_snapshot_pointer(pointer.body).object_name != "snapshots/later"
     check_fixed_setting(store, FixedSetting.S3_CONTAINERS, 1)
+
+
+def test_times_that_writers_noted_are_not_ahead_of_tier_2(world: RestoreWorld):
+    """A writer could not note its time again before it was behind the bytes that are lost."""
+    made, stream = world.deployment, world.stream
+    (segment,) = stream.epoch.segments
+    lost = positions_of({segment: 25})
+    watermark = WatermarkState(0, Watermark(5, 6, lost), last_offset=40, end_offset=80)
+    for key, body in (
+        (writer_mark_key("shop", "orders", "till"), writer_mark_body(WriterMark("till", 7, lost), 0)),
+        (watermark_key("shop", "orders"), watermark_state_body(watermark)),
+    ):
+        made.then_store.write(Create(key, body))
+    restored(world)
+    records = made.store.get_many([writer_mark_key("shop", "orders", "till"), watermark_key("shop", "orders")])
+    assert records[0] is not None
+    assert records[1] is not None
+    kept = positions_of({segment: len(OBJECT)})
+    assert decode_writer_mark(records[0].body) == (WriterMark("till", 7, kept), 0)
+    state = decode_watermark_state(records[1].body)
+    assert state == WatermarkState(0, Watermark(5, 6, kept), last_offset=0, end_offset=0)
+    WatermarkService(made.store).note_position("shop", "orders", "till", 8, {0: len(OBJECT)})
