@@ -131,6 +131,10 @@ def _plan(deployment: Deployment, at: datetime | None) -> RestorePlan:
     from headrace.restore.planning import make_plan
 
     now, origin = deployment.now.origin(), deployment.then.origin()
+    if origin.arn == now.arn:
+        raise InvalidRequestError(
+            f"the table {deployment.then.table} is the deployment's own: name the copy that DynamoDB has restored"
+        )
     if origin.restored_from not in (None, now.arn):
         raise InvalidRequestError(
             f"the table {deployment.then.table} was restored from {origin.restored_from}, not from {now.arn}"

@@ -146,7 +146,8 @@ def test_copy_of_another_deployment_is_refused(run: Run, world: RestoreWorld, mo
 
 def test_time_of_a_restored_table_is_read_from_it(run: Run, world: RestoreWorld, monkeypatch: pytest.MonkeyPatch):
     def origin(items: TableItems) -> TableOrigin:
-        return TableOrigin("arn:now", "arn:now", AT_MS - 1_000)
+        is_copy = items.table == world.deployment.then.table
+        return TableOrigin("arn:copy" if is_copy else "arn:now", "arn:now" if is_copy else None, AT_MS - 1_000)
 
     monkeypatch.setattr(TableItems, "origin", origin)
     ran = run("plan", "--table", world.deployment.then.table, "--at", AT, "--json")
@@ -164,3 +165,14 @@ def test_table_must_be_named(run: Run, monkeypatch: pytest.MonkeyPatch):
     ran = run("verify")
     assert ran.code == ExitCode.REFUSED
     assert "--metadata-table NAME" in ran.err
+
+
+@pytest.mark.parametrize("action", ["plan", "apply"])
+def test_table_of_the_deployment_is_not_its_own_copy(run: Run, world: RestoreWorld, action: str):
+    """Its logs would be discarded, and nothing would come back."""
+    more = () if action == "plan" else ("--yes", "--functions-stopped")
+    before = world.content()
+    ran = run(action, "--table", world.deployment.now.table, "--at", AT, *more)
+    assert ran.code == ExitCode.REFUSED
+    assert "is the deployment's own" in ran.err
+    assert world.content() == before
