@@ -260,10 +260,15 @@ def _plan_page(plan: RestorePlan, page: list[Item], bucket: BucketVersions, coun
         plan.note_gap(f"{key.partition}/{key.sort}", reason)
 
 
+def is_in_directory(key: Key) -> bool:
+    """Whether a key is that of a run or a link of the chunk directory."""
+    return key.partition.startswith(CHUNKS_FIRST) and key.sort.startswith(RUNS_FIRST)
+
+
 def run_in(item: Item) -> ChunkRun | None:
     """The run in an item of the chunk directory; None for a link, and for any other item."""
     key = key_of(item)
-    if not key.partition.startswith(CHUNKS_FIRST) or not key.sort.startswith(RUNS_FIRST):
+    if not is_in_directory(key):
         return None
     record = record_of(item)
     return None if is_link(record.body) else chunk_run(key.sort, record.body, record.version)

@@ -23,7 +23,7 @@ from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.metadata.transaction import transaction_left_open
 from headrace.metadata.truncation import read_truncation, truncation_key
-from headrace.model.chunks import ChunkRun
+from headrace.model.chunks import ChunkRun, chunk_partition, chunk_sort, is_link, run_link
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import CorruptError, InvalidRequestError, NotFoundError
 from headrace.model.restore_plan import NeededObject, ObjectState, judged
@@ -34,7 +34,7 @@ from headrace.model.truncation import Truncation
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.metadata_store import Key, MetadataStore
 from headrace.restore.applying import is_under_way
-from headrace.restore.planning import index_objects, run_in
+from headrace.restore.planning import index_objects, is_in_directory, run_in
 from headrace.restore.segments import TRANSACTIONS_FIRST
 
 QUESTIONS: Final = {
@@ -98,6 +98,7 @@ def verify(items: TableItems, store: MetadataStore, bucket: BucketVersions, chun
             streams.check(item)
             run = _run_in(item, verified)
             if run is None:
+                _check_link(item, before, store, verified)
                 continue
             key = key_of(item)
             if before is not None and before[0] == key.partition and before[1] != run.offset:
@@ -132,6 +133,29 @@ def _run_in(item: Item, verified: Verified) -> ChunkRun | None:
     except CorruptError as error:
         verified.note("directory", f"{key_of(item)}: {error.message}")
         return None
+
+
+def _check_link(item: Item, before: tuple[str, int] | None, store: MetadataStore, verified: Verified) -> None:
+    """A link continues the runs before it, and leads to a run or another link. Other items are not looked at."""
+    key = key_of(item)
+    if not is_in_directory(key):
+        return
+    try:
+        record = record_of(item)
+        if not is_link(record.body):
+            return
+        link = run_link(key.sort, record.body)
+    except CorruptError as error:
+        verified.note("directory", f"{key}: {error.message}")
+        return
+    if link.is_forwarding:
+        return
+    problem = None
+    if before is not None and before[0] == key.partition and before[1] != link.offset:
+        problem = f"{key.partition} has nothing from {before[1]} to {link.offset}"
+    elif store.get(Key(chunk_partition(link.segment), chunk_sort(link.position))) is None:
+        problem = f"the link {key.partition}/{key.sort} leads to nothing"
+    verified.note("directory", problem)
 
 
 def _check_objects(item: Item, bucket: BucketVersions, verified: Verified) -> None:

@@ -13,7 +13,7 @@ from headrace.metadata.stream import epoch_key
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import subscriber_body, subscriber_key
 from headrace.metadata.transaction import create_open
-from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
+from headrace.model.chunks import ChunkRun, RunLink, chunk_body, chunk_partition, chunk_sort, link_body
 from headrace.model.stream_cuts import PlacedCut, StreamCut
 from headrace.model.subscribers import Subscriber
 from headrace.model.transactions import Transaction, TransactionState, transaction_id_of
@@ -47,6 +47,11 @@ def run_behind_a_hole(world: RestoreWorld) -> None:
     world.deployment.store.write(Create(Key(chunk_partition(world.segment), chunk_sort(12)), chunk_body(run)))
 
 
+def put_link(world: RestoreWorld, offset: int, segment: str) -> None:
+    link = RunLink(offset, 5, segment, 0, 1)
+    world.deployment.store.write(Create(Key(chunk_partition(world.segment), chunk_sort(offset)), link_body(link)))
+
+
 def missing_epoch(world: RestoreWorld) -> None:
     world.deployment.store.write(Delete(epoch_key("shop", "orders", 0), None))
 
@@ -77,11 +82,18 @@ def test_nothing_is_wrong_after_a_restore(restored: RestoreWorld):
     assert failed(restored) == {}
 
 
+def test_link_to_runs_of_another_segment_is_well(restored: RestoreWorld):
+    put_link(restored, 10, restored.segment)
+    assert failed(restored) == {}
+
+
 @pytest.mark.parametrize(
     ("damage", "check", "evidence"),
     [
         (run_without_bytes, "directory", "has no byte 10"),
         (run_behind_a_hole, "directory", "has nothing from 10 to 12"),
+        (lambda world: put_link(world, 10, "shop/orders/9"), "directory", "leads to nothing"),
+        (lambda world: put_link(world, 12, world.segment), "directory", "has nothing from 10 to 12"),
         (missing_epoch, "epochs", "has no epoch 0"),
         (long_segment, "lengths", "lacks 9 bytes"),
         (subscriber_ahead, "cuts", "subscriber ahead of shop/orders is behind the end"),
