@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.adapters.s3 import object_versions
 from headrace.adapters.s3.object_versions import BucketVersions
 from headrace.model.errors import HeadraceError
+from headrace.model.restore_plan import ObjectVersion
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -50,6 +51,17 @@ def test_object_is_there_again_without_its_marker(versions: BucketVersions, buck
     versions.remove_markers(markers)
     assert s3.get_object(Bucket=bucket, Key="a")["Body"].read() == b"12345"
     assert len(versions.of("a")) == 1
+
+
+def test_marker_that_s3_does_not_remove_is_reported():
+    class Refusing:
+        def delete_objects(self, **_: Any) -> dict[str, Any]:
+            return {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "no"}]}
+
+    client: Any = Refusing()
+    marker = ObjectVersion("a", "v", is_marker=True, is_latest=True, length=0, modified_ms=1)
+    with pytest.raises(HeadraceError, match="AccessDenied"):
+        BucketVersions("bucket", client).remove_markers([marker])
 
 
 def test_version_that_is_an_object_is_never_removed(versions: BucketVersions, bucket: str, s3: S3Client):

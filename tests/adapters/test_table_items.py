@@ -47,6 +47,31 @@ def test_pages_have_all_items_and_fit_a_batch_read(items: TableItems, store: Dyn
     assert list(items.records(keys[:3])) == keys[:3]
 
 
+def test_table_of_more_than_an_answer_is_read_to_its_end(items: TableItems):
+    large = {"S": "x" * 300_000}
+    for number in range(8):  # an answer has 1 MB
+        items.put(item(1) | {"sort": {"S": str(number)}, "body": large}, None)
+    found = [key_of(each).sort for page in items.pages() for each in page]
+    assert found == [str(number) for number in range(8)]
+
+
+def test_items_that_an_answer_leaves_out_are_asked_for_again(items: TableItems, dynamodb: DynamoDBClient):
+    class Slow:
+        """Answers a batch read with one item, and leaves the others."""
+
+        def batch_get_item(self, RequestItems: dict[str, Any]) -> dict[str, Any]:
+            keys = RequestItems[items.table]["Keys"]
+            answer = dynamodb.batch_get_item(RequestItems={items.table: {"Keys": keys[:1], "ConsistentRead": True}})
+            left = {items.table: {"Keys": keys[1:]}} if keys[1:] else {}
+            return {"Responses": answer["Responses"], "UnprocessedKeys": left}
+
+    keys = [Key("a", str(number)) for number in range(4)]
+    for key in keys:
+        items.put(item(1) | {"sort": {"S": key.sort}}, None)
+    client: Any = Slow()
+    assert list(TableItems(items.table, client).get_many(keys)) == keys
+
+
 def test_item_is_written_with_its_version(items: TableItems, store: DynamoMetadataStore):
     items.put(item(7), None)
     found = store.get(KEY)

@@ -45,6 +45,7 @@ from headrace.model.errors import ConflictError, IllegalStateError, NotFoundErro
 from headrace.model.watermarks import Watermark, WatermarkState
 from headrace.model.writer_marks import WriterMark, positions_of
 from headrace.ports.metadata_store import Create, Replace
+from headrace.restore import applying
 from headrace.restore.applying import apply_restore, is_under_way
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
@@ -81,7 +82,9 @@ def restored(world: RestoreWorld) -> Content:
     return world.content()
 
 
-def test_objects_and_records_of_then_are_back(world: RestoreWorld):
+@pytest.mark.parametrize("at_once", [1, 2, applying.MARKERS_AT_ONCE])
+def test_objects_and_records_of_then_are_back(world: RestoreWorld, monkeypatch: pytest.MonkeyPatch, at_once: int):
+    monkeypatch.setattr(applying, "MARKERS_AT_ONCE", at_once)
     before = world.versions()
     restored(world)
     assert world.is_there(world.packed)
