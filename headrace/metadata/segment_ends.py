@@ -13,7 +13,7 @@ from headrace.model.segments import StreamSegment
 from headrace.model.stream_cuts import PlacedCut, Side, side_of
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
-from headrace.ports.metadata_store import MetadataStore
+from headrace.ports.metadata_store import Key, MetadataStore
 
 KNOWN_ENDS_MAX: Final = 100_000
 
@@ -30,6 +30,11 @@ def segments_from_head(
                 seen.add(segment.segment_id)
                 if truncation is None or side_of(segment, truncation.head) is not Side.BEFORE:
                     yield segment
+
+
+def has_entry_at(store: MetadataStore, segment: str, offset: int) -> bool:
+    """Whether a run or a link of a segment, given by its name, begins at an offset."""
+    return store.get(Key(chunk_partition(segment), chunk_sort(offset))) is not None
 
 
 class SegmentEnds:

@@ -17,13 +17,13 @@ from headrace.doctor.findings import Finding, Verdict
 from headrace.metadata.cluster_records import read_snapshot_pointer
 from headrace.metadata.restored_positions import RETENTION_CUTS_FIRST, STREAMS_FIRST
 from headrace.metadata.retention_records import read_retention_cut
-from headrace.metadata.segment_ends import SegmentEnds, segments_from_head
+from headrace.metadata.segment_ends import SegmentEnds, has_entry_at, segments_from_head
 from headrace.metadata.stream import CURRENT_SORT
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.metadata.transaction import transaction_left_open
 from headrace.metadata.truncation import read_truncation, truncation_key
-from headrace.model.chunks import ChunkRun, chunk_partition, chunk_sort, is_link, run_link
+from headrace.model.chunks import ChunkRun, is_link, run_link
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import CorruptError, InvalidRequestError, NotFoundError
 from headrace.model.restore_plan import NeededObject, ObjectState, judged
@@ -153,7 +153,7 @@ def _check_link(item: Item, before: tuple[str, int] | None, store: MetadataStore
     problem = None
     if before is not None and before[0] == key.partition and before[1] != link.offset:
         problem = f"{key.partition} has nothing from {before[1]} to {link.offset}"
-    elif store.get(Key(chunk_partition(link.segment), chunk_sort(link.position))) is None:
+    elif not has_entry_at(store, link.segment, link.position):
         problem = f"the link {key.partition}/{key.sort} leads to nothing"
     verified.note("directory", problem)
 
