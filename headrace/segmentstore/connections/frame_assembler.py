@@ -213,6 +213,7 @@ class FrameAssembler:
             self._slow_command = None
         elif self._slow_command == self._commands:
             self._received.leave_cache()
+            self.resume()  # a part of the trailer that has arrived belongs behind the data, before what comes next
         else:
             self._slow_command = self._commands
 

@@ -246,6 +246,30 @@ async def test_an_append_of_a_small_piece_keeps_its_end(make_world: type[World],
         assert memory.used_bytes == memory.direct_count == memory.direct_bytes == 0
 
 
+@pytest.mark.parametrize("missing", [1, 12, 19])
+async def test_a_cut_trailer_leaves_the_cache_with_its_data(make_world: type[World], missing):
+    world = make_world(container_count=1, cache_bytes=16 << 20)
+    value = bytes(range(250)) * 1600
+
+    async with world.running() as running:
+        memory = small_memory(pieces=40)
+        client, [(session, channel)] = await prepared(running, 1, memory)
+        frame = as_one_frame(1, value) + wire.encode(wire.KeepAlive())
+        begun = len(as_one_frame(1, value)) - missing
+        await feed(session, channel, frame[:begun])
+        assert memory.direct_count == 1
+        for _ in range(2):
+            session.check_stalled(world.clock.monotonic_s())
+        assert memory.direct_count == 0
+        await feed(session, channel, frame[begun:])
+        assert any(isinstance(reply, wire.KeepAlive) for reply in channel.replies())
+        await running.until(lambda: any(map(is_append, channel.replies())))
+        (appended,) = filter(is_append, channel.replies())
+        assert (appended.event_number, appended.request_id) == (0, 9)
+        assert await client.read_all(SEGMENT) == value
+        assert memory.used_bytes == 0
+
+
 async def test_an_append_that_has_left_the_cache_stays_out(make_world: type[World]):
     world = make_world(container_count=1, cache_bytes=16 << 20)
     value = bytes(400_000)
