@@ -25,7 +25,7 @@ from headrace.codec.stream_cut_text import parse_stream_cut_text, stream_cut_tex
 from headrace.console.console_state import ConsoleState, named, text_parameter
 from headrace.console.group_watch import STORE_PATIENCE_S
 from headrace.model.dead_letters import check_letter_id
-from headrace.model.errors import InvalidRequestError
+from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.scaling import MERGED_MIN
 
 FORM_BYTES_MAX = 4 << 20
@@ -93,8 +93,8 @@ class ChangePages:
         view = self._console.admin.reader_groups.get(*name)
         lag = self._console.groups.look(view).lag
         starts = []
-        for stream, cut in self._cuts(view, place):
-            unread = self._console.admin.stream_cut_distance(*stream, from_cut=cut)
+        for stream, cut, end in self._cuts(view, place):
+            unread = self._console.admin.stream_cut_distance(*stream, from_cut=cut, to_cut=end)
             behind = None if lag is None else lag.bytes_by_stream.get(str(stream), 0)
             starts.append(NewStart(stream, cut, stream_cut_text(cut), unread, behind))
         return self._console.page(request, "group_reset.html", name=name, place=place, starts=starts)
@@ -105,6 +105,14 @@ class ChangePages:
         cuts = [parse_stream_cut_text(text) for text in fields.get("cut", ())]
         if not cuts:
             raise InvalidRequestError("a reset needs the stream cuts of its preview")
+        shown = {ScopedName(cut.scope, cut.stream) for cut in cuts}
+        read = self._console.admin.reader_groups.get(*name).configuration.streams
+        if changed := shown ^ {ScopedName(each.scope, each.stream) for each in read}:
+            raise IllegalStateError(  # a stream without a cut would begin again at its head
+                f"the streams of group {name} are others than those of the preview, such as {min(map(str, changed))}: "
+                "preview the reset again",
+                code="reader_group_mismatch",
+            )
         with self._console.client.reader_group(*name, initialize=False, give_up_after_s=STORE_PATIENCE_S) as group:
             group.reset(cuts)
         return _back(f"/groups/{name.scope}/{name.name}")
@@ -117,8 +125,11 @@ class ChangePages:
         self._console.admin.dead_letters.drop(check_letter_id(request.path_params["letter"]))
         return _back("/dead-letters")
 
-    def _cuts(self, view: ReaderGroupView, place: str) -> list[tuple[ScopedName, StreamCut]]:
-        """The stream cut at a place of each stream of the group. Raises InvalidRequestError for what is not a place."""
+    def _cuts(self, view: ReaderGroupView, place: str) -> list[tuple[ScopedName, StreamCut, StreamCut | None]]:
+        """The stream cut at a place of each stream of the group, and its end cut.
+
+        Raises InvalidRequestError for what is not a place.
+        """
         parsed = None if place == START else parse_place(place, local_now())
         if isinstance(parsed, dict):
             raise InvalidRequestError(f"{place[:100]!a} is a stream cut, and a group may have several streams")
@@ -126,7 +137,7 @@ class ChangePages:
         for each in view.configuration.streams:
             stream = ScopedName(each.scope, each.stream)
             begins = each.start or "earliest" if parsed is None else parsed
-            cuts.append((stream, self._console.client.stream_cut_at(*stream, begins)))
+            cuts.append((stream, self._console.client.stream_cut_at(*stream, begins), each.end))
         return cuts
 
 

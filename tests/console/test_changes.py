@@ -146,3 +146,40 @@ def test_a_reading_console_has_no_form_that_changes(browser: httpx.Client):
         assert 'method="post"' not in text
         assert "read only" in text
     assert browser.get("/groups/shop/slow/reset").status_code == 404
+
+
+def test_a_reset_counts_up_to_the_groups_end_cut(editor: httpx.Client, client: Headrace):
+    client.admin.create_stream("shop", "bounded", scaling=ScalingPolicy.fixed(1))
+    with client.writer("shop", "bounded") as writer:
+        writer.write(b"x" * 992, "key").result()
+        end = client.admin.stream_cut("shop", "bounded")
+        writer.write(b"x" * 4_992, "key").result()
+    stream = GroupStream("shop", "bounded", end=end)
+    client.admin.reader_groups.create("shop", "bounded", ReaderGroupConfiguration((stream,)))
+    client.reader_group("shop", "bounded").close()
+    preview = editor.get("/groups/shop/bounded/reset?to=earliest").text
+    assert "stay where they are" in preview
+    assert "6.0 kB" not in preview
+    assert "is before" in unescape(editor.get("/groups/shop/bounded/reset?to=latest").text)
+
+
+def test_a_reset_leaves_no_stream_of_the_group_out(editor: httpx.Client, client: Headrace):
+    """A stream that was added after the preview would begin again at its head."""
+    streams = [GroupStream("shop", name) for name in ("first", "second")]
+    for each in streams:
+        client.admin.create_stream("shop", each.stream, scaling=ScalingPolicy.fixed(1))
+        with client.writer("shop", each.stream) as writer:
+            writer.write(b"x" * 992, "key").result()
+    groups = client.admin.reader_groups
+    groups.create("shop", "grown", ReaderGroupConfiguration((streams[0],)))
+    with client.reader_group("shop", "grown") as group:
+        preview = reset_form(editor.get("/groups/shop/grown/reset?to=latest").text)
+        group.reset("latest")
+        added = GroupStream("shop", "second", start=client.admin.stream_cut("shop", "second"))
+        view = groups.get("shop", "grown")
+        groups.update(view, ReaderGroupConfiguration((*view.configuration.streams, added)))
+        answer = editor.post("/groups/shop/grown/reset", data=preview)
+        assert answer.status_code == 412
+        assert "shop/second" in answer.text
+        view = groups.get("shop", "grown")
+        assert [each.start is not None for each in view.configuration.streams] == [True, True]
