@@ -121,6 +121,15 @@ def test_a_controller_that_fails_fails_all_containers(
     assert _tell(caplog)[0] == "event=canary_failed container=0 error='the controller: DynamoDB does not answer'"
 
 
+def test_a_stream_that_was_sealed_hides_no_container(cluster: RealCluster, capsys: pytest.CaptureFixture[str]):
+    canary.handler({}, Context())
+    with client_of(cluster) as client:
+        client.admin.seal_stream(CANARY_SCOPE, "canary")
+    capsys.readouterr()
+    canary.handler({}, Context())
+    assert _reported(capsys.readouterr().err)["CanaryFailures"] == CONTAINERS
+
+
 def test_the_stream_of_the_canary_keeps_little(cluster: RealCluster):
     canary.handler({}, Context())
     with client_of(cluster) as client:
