@@ -13,6 +13,7 @@ from store_world import World
 
 from headrace import wire
 from headrace.model.errors import InvalidRequestError
+from headrace.segmentstore.cache.block_pool import BlockPool
 from headrace.segmentstore.connections import connection_limits
 from headrace.segmentstore.connections.connection_limits import (
     CONTROL_FRAME_BYTES_MAX,
@@ -24,9 +25,11 @@ from headrace.segmentstore.connections.receive_memory import (
     LARGE_PIECE_BYTES,
     SMALL_PIECE_BYTES,
     UNCHARGED_BYTES,
+    ReceiveAccount,
     ReceiveMemory,
     receive_bytes_min,
 )
+from headrace.segmentstore.connections.received_bytes import ReceivedBytes
 from headrace.segmentstore.connections.session import TransferPace
 
 pytestmark = pytest.mark.anyio
@@ -287,6 +290,31 @@ async def test_an_append_that_has_left_the_cache_stays_out(make_world: type[Worl
         assert pool.untiered_bytes == 0
         session.disconnected()
         assert memory.used_bytes == memory.direct_count == memory.direct_bytes == 0
+
+
+def test_bytes_that_move_arrive_once_and_free_their_place():
+    """From a small piece into the cache, and from there into large pieces."""
+    memory, pool = small_memory(pieces=40), BlockPool(16 << 20)
+    account = ReceiveAccount(memory, "peer", on_room=pytest.fail, on_slow=pytest.fail, is_excused=lambda: False)
+    received = ReceivedBytes(account, pool)
+    data = memoryview(bytes(range(250)) * 1600)
+    assert memory.charge(account, SMALL_PIECE_BYTES)
+    received.add_piece(SMALL_PIECE_BYTES)
+    piece = received.writable.obj
+    account.begin_contest(0)
+    assert received.write(data) == SMALL_PIECE_BYTES
+    assert received.begin_in_cache(len(data))
+    assert memory.piece(SMALL_PIECE_BYTES).obj is piece
+    assert memory.used_bytes == memory.direct_bytes == len(data) + LARGE_PIECE_BYTES
+    assert received.write(data[SMALL_PIECE_BYTES:300_000]) == 300_000 - SMALL_PIECE_BYTES
+    received.leave_cache()
+    assert memory.used_bytes == 2 * LARGE_PIECE_BYTES
+    assert received.write(data[300_000:]) == len(data) - 300_000
+    assert b"".join(received.parts) == data
+    account.ends_period()
+    assert account.recent_bytes == len(data)
+    received.release()
+    assert memory.used_bytes == memory.direct_count == memory.direct_bytes == pool.untiered_bytes == 0
 
 
 # The budget
