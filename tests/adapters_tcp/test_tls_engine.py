@@ -99,6 +99,8 @@ def test_a_large_answer_is_encrypted_in_pieces() -> None:
     assert found == b"".join(parts)
     assert counts == [ENCRYPTED_AT_ONCE_BYTES] * 4 + [len(found) % ENCRYPTED_AT_ONCE_BYTES]
     assert list(engine.encrypted([b""])) == []
+    client.incoming.write(b"".join(engine.encrypted([b"x"])))
+    assert client.tls.read(9) == b"x"
 
 
 def test_a_step_decrypts_a_bounded_number_of_records() -> None:
