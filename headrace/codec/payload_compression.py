@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 COMPRESSION_LEVEL: Final = 1
 """The fastest one that saves most: a log is read back only after a failure."""
 
+_MAGIC: Final = (0xFD2FB528).to_bytes(4, "little")
+
 
 def compress_payload(parts: Iterable[Buffer], length: int) -> bytes:
     """The parts one after the other, of `length` bytes together, as one compressed payload."""
@@ -38,7 +40,8 @@ def decompress_payload(payload: bytes | memoryview) -> bytes:
     """
     decompressor = zstd.ZstdDecompressor()
     try:
-        size = zstd.get_frame_info(payload).decompressed_size
+        # A frame to be skipped has another number, and no content.
+        size = zstd.get_frame_info(payload).decompressed_size if payload[:4] == _MAGIC else None
         if size is None or size > ENTRY_BYTES_MAX:
             claim = "no size" if size is None else f"{size} bytes"
             raise CorruptError(f"a compressed log entry claims {claim}, at most {ENTRY_BYTES_MAX} bytes are allowed")

@@ -7,7 +7,7 @@ begins no operation. Retention removes old events.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.api.segments import StartedSegment
@@ -41,9 +41,11 @@ async def try_containers(
         try:
             async with asyncio.timeout(limit_s / 2):
                 segments = await _segments(client, layout, log_class)
-            return await round_trips(
-                client, SCOPE, STREAMS[log_class], segments, mark=mark, limit_s=limit_s / 2, clock=clock
+            reached = by_container(layout, segments)
+            trips = await round_trips(
+                client, SCOPE, STREAMS[log_class], reached, mark=mark, limit_s=limit_s / 2, clock=clock
             )
+            return trips if len(segments) == SEGMENTS_PER_STREAM_MAX else without_segment(log_class) | trips
         except (HeadraceError, TimeoutError) as error:
             reason = error.message if isinstance(error, HeadraceError) else f"no answer within {limit_s / 2:g} s"
             return {
@@ -52,12 +54,18 @@ async def try_containers(
                 if layout.class_of(container) is log_class
             }
 
+    def without_segment(log_class: LogClass) -> dict[int, RoundTrip]:
+        """What containers get that the stream does not reach although it may have more segments: it was changed."""
+        name = f"{SCOPE}/{STREAMS[log_class]}"
+        trip = RoundTrip(error=f"no segment of {name} is in it: delete this stream, which the next call makes again")
+        return {each: trip for each in range(layout.count) if layout.class_of(each) is log_class}
+
     found = await asyncio.gather(*map(tried, classes))
     return {container: trip for trips in found for container, trip in trips.items()}
 
 
-async def _segments(client: AsyncHeadrace, layout: ContainerLayout, log_class: LogClass) -> dict[int, StartedSegment]:
-    """A segment of each container of the class, in a stream that is created if it is not there."""
+async def _segments(client: AsyncHeadrace, layout: ContainerLayout, log_class: LogClass) -> Sequence[StartedSegment]:
+    """The segments of the stream of the class, which is created if it is not there."""
     stream = STREAMS[log_class]
     try:
         segments = await client.admin.segments(SCOPE, stream)
@@ -72,7 +80,7 @@ async def _segments(client: AsyncHeadrace, layout: ContainerLayout, log_class: L
             exist_ok=True,
         )
         segments = await client.admin.segments(SCOPE, stream)
-    return by_container(layout, segments)
+    return segments
 
 
 def by_container(layout: ContainerLayout, segments: Iterable[StartedSegment]) -> dict[int, StartedSegment]:

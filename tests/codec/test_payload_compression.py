@@ -57,6 +57,11 @@ def test_a_frame_without_its_size_is_refused() -> None:
         decompress_payload(bytes.fromhex(WITHOUT_SIZE))
 
 
+def test_a_frame_to_be_skipped_is_refused() -> None:
+    with pytest.raises(CorruptError, match="claims no size"):
+        decompress_payload(bytes.fromhex("502a4d180400000001020304"))
+
+
 def test_a_frame_larger_than_an_entry_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     payload = compress_payload([TEXT], len(TEXT))
     monkeypatch.setattr(payload_compression, "ENTRY_BYTES_MAX", len(TEXT) - 1)

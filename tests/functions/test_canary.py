@@ -15,6 +15,7 @@ from functions import wiring
 from functions.processors import canary
 from headrace.adapters import audit_log
 from headrace.client import AsyncHeadrace, SegmentRange
+from headrace.doctor import canary as doctor_canary
 from headrace.doctor import round_trips
 from headrace.doctor.canary import RETENTION, by_container, segments_needed
 from headrace.model.errors import CorruptError, UnavailableError
@@ -128,6 +129,14 @@ def test_a_stream_that_was_sealed_hides_no_container(cluster: RealCluster, capsy
     capsys.readouterr()
     canary.handler({}, Context())
     assert _reported(capsys.readouterr().err)["CanaryFailures"] == CONTAINERS
+
+
+def test_a_stream_with_too_few_segments_hides_no_container(
+    cluster: RealCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(doctor_canary, "segments_needed", lambda layout, log_class: 1)
+    assert canary.handler({}, Context()) == {"tried": CONTAINERS, "failed": CONTAINERS - 1}
+    assert all("delete this stream" in line for line in _tell(caplog))
 
 
 def test_the_stream_of_the_canary_keeps_little(cluster: RealCluster):
