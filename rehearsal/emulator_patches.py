@@ -319,6 +319,20 @@ def add_saved_queries(emulator: Emulator) -> None:
     emulator.add_type("AWS::Logs::QueryDefinition", *_note_down(lambda: noted, "query", query))
 
 
+def drop_logs_of_deleted_functions(emulator: Emulator) -> None:
+    """A call that ends after its function was deleted makes the log group again in MiniStack. In AWS it may not."""
+    functions = emulator.part("services.lambda_svc", "_functions")
+
+    def change(original: Callable[..., None]) -> Callable[..., None]:
+        def emit_lambda_logs(func: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+            if (func.get("config") or func).get("FunctionName") in functions:
+                original(func, *args, **kwargs)
+
+        return emit_lambda_logs
+
+    emulator.replace("services.lambda_svc", "_emit_lambda_logs", change)
+
+
 def tell_zone_ids_of_subnets(emulator: Emulator) -> None:
     """MiniStack's `GetAtt Subnet.AvailabilityZoneId` fails, though EC2 knows the id."""
     ec2 = emulator.module("services.ec2")
@@ -538,6 +552,7 @@ PATCHES: Final[tuple[Callable[[Emulator], None], ...]] = (
     add_rules_of_security_groups,
     add_application_auto_scaling,
     add_saved_queries,
+    drop_logs_of_deleted_functions,
     tell_zone_ids_of_subnets,
     accept_alarms_on_metric_math,
     add_composite_alarms,

@@ -196,6 +196,17 @@ def test_saved_queries_need_their_log_groups():
         query["create"]("Query", {"LogGroupNames": ["/audit", "/stores"]}, "Stack")
 
 
+def test_a_deleted_function_writes_no_log():
+    written: list[Any] = []
+    functions: dict[str, Any] = {"kept": {}}
+    part = SimpleNamespace(_functions=functions, _emit_lambda_logs=lambda func, *rest: written.append((func, *rest)))
+    patches.drop_logs_of_deleted_functions(FakeEmulator(services__lambda_svc=part))
+    kept, gone = {"config": {"FunctionName": "kept"}}, {"config": {"FunctionName": "gone"}}
+    for func in (kept, gone):
+        part._emit_lambda_logs(func, "request-1")
+    assert written == [(kept, "request-1")]
+
+
 def test_subnets_tell_the_id_of_their_zone():
     emulator = with_types(AWS__EC2__Subnet={"create": lambda *_: ("subnet-1", {"SubnetId": "subnet-1"})})
     emulator.modules["services.ec2"] = SimpleNamespace(_subnets={"subnet-1": {"AvailabilityZoneId": "use1-az1"}})
