@@ -572,23 +572,28 @@ class _Load:
     def in_transaction(self) -> None:
         """Writes and commits everything in one transaction. After an error or an interrupt it aborts it."""
         with self._session.client.transactional_writer(*self._stream) as writer:
-            transaction = writer.begin()
-            self._loading.target = transaction
+            transaction: Transaction | None = None
             is_whole = False
             try:
+                transaction = self._loading.target = writer.begin()
                 self._write(transaction)
                 is_whole = True
                 transaction.commit(wait=True)
             except KeyboardInterrupt:
-                self._session.complain(f"interrupted: {self._abort(transaction, is_whole=is_whole).text}")
+                # One that the controller has begun just now ends with its lease.
+                end = "nothing is written" if transaction is None else self._abort(transaction, is_whole=is_whole).text
+                self._session.complain(f"interrupted: {end}")
                 raise
             except HeadraceError as error:
+                if transaction is None:
+                    raise
                 ending = self._abort(transaction, is_whole=is_whole)
                 if not (ending.is_committed and is_whole):
                     raise _with_message(error, f"{error.message}; {ending.text}") from error
                 transaction.commit(wait=True)  # again, for the answer that was lost
             except BaseException:
-                self._abort(transaction, is_whole=is_whole)
+                if transaction is not None:
+                    self._abort(transaction, is_whole=is_whole)
                 raise
 
     def _acknowledged(self) -> str:

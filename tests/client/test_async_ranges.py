@@ -150,7 +150,7 @@ async def behind_gate(
 ) -> AsyncIterator[tuple[AsyncRangeReader, Gate]]:
     gates: list[Gate] = []
 
-    def make(*place: Any) -> Gate:
+    def make(*place: Any, **options: float) -> Gate:
         gates.append(Gate(*place))
         return gates[-1]
 
