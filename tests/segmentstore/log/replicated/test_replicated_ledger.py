@@ -60,10 +60,8 @@ async def test_entry_counts_with_its_header():
     assert ledger.next_entry == END + 1
 
 
+@pytest.mark.skipif(is_compiled_file(entry_runs.__file__), reason="its runs are no tuples, which compiled code demands")
 def test_entries_of_all_ledgers_are_held():
-    if is_compiled_file(entry_runs.__file__):
-        pytest.skip("its runs of entries are no tuples, which compiled code demands")
-
     def ledger(container: int, epoch: int, low: int, high: int) -> tuple[list[SimpleNamespace], None]:
         assert container == CONTAINER
         lengths = [1000 * epoch + entry for entry in range(low, high)]
