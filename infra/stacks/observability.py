@@ -8,7 +8,7 @@ AWS chooses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -86,7 +86,7 @@ class ObservabilityStack(cdk.Stack):
 
     def _tell_of_failed_deployments(self) -> None:
         """ECS rolls a service back to the version before when tasks of the new one do not stay up."""
-        rule = self._tell_of_events(
+        self._tell_of_events(
             "DeploymentRolledBack",
             "headrace-deployment-rolled-back",
             "Tells the alarm topic that ECS has rolled back a service of stores or of the bridge",
@@ -94,12 +94,11 @@ class ObservabilityStack(cdk.Stack):
                 source=["aws.ecs"],
                 detail_type=["ECS Deployment State Change"],
                 detail={"eventName": ["SERVICE_DEPLOYMENT_FAILED"]},
+                resources=events.Match.prefix(
+                    self.format_arn(service="ecs", resource="service", resource_name=f"{CLUSTER_NAME}/")
+                ),
             ),
         )
-        services = self.format_arn(service="ecs", resource="service", resource_name=f"{CLUSTER_NAME}/")
-        # Not by `events.Match`: the CDK has left `resources` out of the template in one synth of several.
-        declared = cast(events.CfnRule, rule.node.default_child)
-        declared.add_property_override("EventPattern.resources", [{"prefix": services}])
 
     def _watch_spark_jobs(self, others: Sequence[str]) -> None:
         """Glue reports failed runs by an event and has no metric of them, so a rule on the event sends the alarm."""
@@ -115,9 +114,9 @@ class ObservabilityStack(cdk.Stack):
             ),
         )
 
-    def _tell_of_events(self, id_: str, name: str, description: str, pattern: events.EventPattern) -> events.Rule:
+    def _tell_of_events(self, id_: str, name: str, description: str, pattern: events.EventPattern) -> None:
         """Send events of AWS to the alarm topic."""
-        return events.Rule(
+        events.Rule(
             self,
             id_,
             rule_name=name,
