@@ -81,7 +81,7 @@ ENTRY_CHARGE_BYTES: Final = 256
 class BlockPool:
     """The blocks of one process. `budget_bytes` is rounded down to whole blocks.
 
-    `on_pressure` is called when a reservation finds no room.
+    `on_pressure` is called when more than half of it becomes untiered, and each time that a reservation finds no room.
     """
 
     def __init__(
@@ -176,7 +176,10 @@ class BlockPool:
     def _take(self, length: int) -> Reservation:
         reservation = Reservation(length, self._nowhere, 0)
         self._place(reservation)
+        was_pressed = self._is_half_untiered
         self.untiered_bytes += length
+        if self._is_half_untiered and not was_pressed and self._on_pressure is not None:
+            self._on_pressure()
         return reservation
 
     def _place(self, reservation: Reservation) -> None:
@@ -256,7 +259,11 @@ class BlockPool:
     @property
     def under_pressure(self) -> bool:
         """Whether the store should flush soon: half of the budget is not tiered, or a receiver waits for room."""
-        return bool(self._waiters) or 2 * self.untiered_bytes > self.capacity_bytes
+        return bool(self._waiters) or self._is_half_untiered
+
+    @property
+    def _is_half_untiered(self) -> bool:
+        return 2 * self.untiered_bytes > self.capacity_bytes
 
     def _room(self) -> int:
         unused = len(self._free) + max(self._blocks_max - self._made, 0)

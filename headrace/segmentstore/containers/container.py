@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from headrace.codec import data_frames
@@ -139,6 +140,7 @@ class SegmentContainer:
         self.log_room = log_room
         self.dirty: dict[int, Segment] = {}
         self.news = asyncio.Event()
+        self._bytes_to_wake = sys.maxsize  # until the storage writer asks
         self.metrics = ContainerMetrics()
         self.rates = rates
         self.writers = WriterExpiry(epoch, metadata, self.log, clock, self._check_log_space)
@@ -252,6 +254,9 @@ class SegmentContainer:
         self.dirty[segment.number] = segment
         if segment.untiered_since_s is None:
             segment.untiered_since_s = self.clock.monotonic_s()
+        self._bytes_to_wake -= data.length
+        if self._bytes_to_wake <= 0:
+            self.wake_flusher()
 
     def refuse_for_handover(self) -> None:
         """Refuse all further operations of clients, since another store is about to take the container over."""
@@ -426,6 +431,10 @@ class SegmentContainer:
     def wake_flusher(self) -> None:
         """Wake the storage writer, for work that must not wait for its next tick."""
         self.news.set()
+
+    def wake_flusher_after(self, count: int) -> None:
+        """Wake the storage writer when so many bytes have been indexed."""
+        self._bytes_to_wake = count
 
     # Progress of the storage writer
 

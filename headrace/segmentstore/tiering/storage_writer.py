@@ -164,6 +164,8 @@ class StorageWriter:
     async def _run(self) -> Rest | None:
         if self._container.failure is not None:
             return None
+        # In one tick a fast writer fills the cache, and would be throttled although tier 2 has nothing to do.
+        self._container.wake_flusher_after(self._limits.object_bytes_max)
         more = await self.run_pass()
         if self._prepared is not None and self._is_prepared:
             resolve(self._prepared)

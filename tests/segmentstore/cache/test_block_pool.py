@@ -110,6 +110,19 @@ def test_without_memory_for_the_next_arena_it_goes_on(preparing: Preparing) -> N
     assert len(preparing.asked) == 2, "it tries again with the next one"
 
 
+def test_pressure_is_reported_once_each_time_it_begins() -> None:
+    calls: list[int] = []
+    pool = BlockPool(8 * BLOCK_BYTES, BLOCK_BYTES, lambda: calls.append(pool.untiered_bytes))
+    held = fill(pool, 5)
+    assert calls == []
+    held += fill(pool, 2)
+    assert calls == [6 * CHARGED], "more than half of it, and not again"
+    pool.mark_tiered(held[:3])
+    assert pool.untiered_bytes == 4 * CHARGED
+    fill(pool, 2)
+    assert calls == [6 * CHARGED] * 2
+
+
 def test_touched_memory_is_resident_and_empty() -> None:
     ended = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, check=True)
     assert 60 << 20 < int(ended.stdout) < 80 << 20

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lost_volumes import gone, pointer
 from segment_writes import created_segment, write
-from store_world import RunningStore, World
+from store_world import WAIT_S, RunningStore, World
 
 from headrace.model.chunks import ChunkRun
 from headrace.model.errors import CorruptError, FencedError, UnavailableError
@@ -123,6 +123,33 @@ async def test_preparation_wakes_the_writer(world: World, monkeypatch: pytest.Mo
         assert writer._container.news.is_set()
         preparing.cancel()
         await asyncio.wait([preparing])
+
+
+async def test_bytes_of_a_whole_object_wake_the_writer(world: World):
+    world.limits = replace(never_due(world.limits), object_bytes_max=100)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        client = await running.connect()
+        for first in (5, 7):
+            await writer._run()
+            writer._container.news.clear()
+            await write(client, NAME, [bytes(99)], first=first)
+            assert not writer._container.news.is_set()
+            await write(client, NAME, [b"x"], first=first + 1)
+            assert writer._container.news.is_set()
+
+
+async def test_fast_appends_are_flushed_without_a_tick(world: World):
+    """Else they fill the cache meanwhile and are throttled, although tier 2 has nothing to do."""
+    world.limits = replace(world.limits, tick_s=1e6, flush_bytes=500, object_bytes_max=1_000)
+    async with world.running(graceful=False) as running:
+        client = await created_segment(running, NAME)
+        metrics = running.store.owned[0].container.metrics
+        for number in range(3):
+            await write(client, NAME, [bytes(500), bytes(500)], first=2 * number)
+            async with asyncio.timeout(WAIT_S):
+                while metrics.flushed_bytes < 1_000 * number + 500:  # the last append may not be durable in time
+                    await asyncio.sleep(0.001)
 
 
 async def test_preparation_leaves_little_to_flush(world: World, monkeypatch: pytest.MonkeyPatch):
