@@ -23,7 +23,7 @@ def create(
 ) -> Outcome:
     """Create a scope."""
     session.client.admin.create_scope(scope, exist_ok=exist_ok)
-    return Outcome({"scope": scope}, text=f"scope {scope} exists")
+    return Outcome({"scope": scope}, text=f"scope {scope} {'exists' if exist_ok else 'created'}")
 
 
 @action(app, "list", examples=["headrace scope list"])

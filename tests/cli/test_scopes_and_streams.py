@@ -15,7 +15,7 @@ STREAM_FIELDS = {
 
 
 def test_scope_is_created_listed_and_deleted(ok: Show, as_json: ReadJson, run: Run):
-    assert ok("scope", "create", "shop") == "scope shop exists\n"
+    assert ok("scope", "create", "shop") == "scope shop created\n"
     assert ok("scope", "create", "shop", "--exist-ok") == "scope shop exists\n"
     assert as_json("scope", "create", "b") == {"scope": "b"}
     assert ok("scope", "list") == "SCOPE\nb\nshop\n"
