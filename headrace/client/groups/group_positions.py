@@ -1,4 +1,8 @@
-"""The positions of a reader group: the stream cuts at them, and how far they are behind (bytes, events, seconds)."""
+"""The positions of a reader group: the stream cuts at them, and how far they are behind (bytes, events, seconds).
+
+A store counts the events of a segment since its creation, those included that were truncated. It does not know the
+count at each offset.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace import wire
 from headrace.api.segments import RangeBetween
@@ -20,7 +25,27 @@ from headrace.model.names import StreamSegmentName, segment_name
 from headrace.model.segment_attributes import EVENT_COUNT
 from headrace.model.segments import KeyRange, covers_key_space_once, segment_epoch
 from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
-from headrace.model.unread_events import EventCount, events_between
+
+
+class EventCount(NamedTuple):
+    """A number of events. An estimate assumes that all events of the segment have the same size."""
+
+    events: int
+    is_estimate: bool
+
+
+def events_between(start: int, end: int, *, length: int, events_total: int) -> EventCount:
+    """The events in the bytes `[start, end)` of a segment that got `events_total` events in `length` bytes.
+
+    The count is exact for the whole segment and for no bytes. A range with bytes has at least one event.
+    """
+    if start >= end:
+        return EventCount(0, is_estimate=False)
+    if start == 0 and end == length and events_total > 0:
+        return EventCount(events_total, is_estimate=False)
+    mean = round((end - start) * max(0, events_total) / max(length, end))
+    return EventCount(max(1, mean), is_estimate=True)
+
 
 # The stream cuts at the positions of a reader group.
 #

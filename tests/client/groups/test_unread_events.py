@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.unread_events import EventCount, events_between
+from headrace.client.groups.group_positions import EventCount, events_between
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.data())
