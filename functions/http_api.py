@@ -31,7 +31,7 @@ from headrace.adapters import token_keys
 from headrace.api import response_headers
 from headrace.model.documents import Document
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError
-from headrace.ports.requesters import requested_by
+from headrace.ports.request_queue import requested_by
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2

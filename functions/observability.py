@@ -19,7 +19,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from headrace.adapters.log_lines import write_document
 from headrace.codec.embedded_line import embedded_line
 from headrace.embedded_metrics import EmbeddedMetric
-from headrace.ports.requesters import current_requester
+from headrace.ports.request_queue import current_requester
 
 NAMESPACE = "Headrace"
 _FALSE = {"", "0", "false", "no", "off"}

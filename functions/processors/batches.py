@@ -21,8 +21,7 @@ from headrace.metadata.fixed_settings import SETTING_CHANGED
 from headrace.model.backoff import doubled_pause
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.requests import Requester
-from headrace.ports.request_queue import CORRELATION_ID, REQUESTED_BY
-from headrace.ports.requesters import requested_by
+from headrace.ports.request_queue import CORRELATION_ID, REQUESTED_BY, requested_by
 
 RETRY_FIRST_S = 1
 RETRY_MAX_S = 60

@@ -19,7 +19,7 @@ from functions.processors.last_deliveries import write_dead_letter
 from headrace import topology
 from headrace.model.dead_letters import PROCESSOR_DIED
 from headrace.model.errors import InvalidRequestError
-from headrace.ports.requesters import requested_by
+from headrace.ports.request_queue import requested_by
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

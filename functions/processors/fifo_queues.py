@@ -24,7 +24,7 @@ from functions.processors.batches import message_body, report, requester_in
 from functions.processors.last_deliveries import last_delivery
 from functions.time_limits import work_until_reserve
 from headrace.ports.clock import WorkLeftError, time_left_s, time_limit
-from headrace.ports.requesters import requested_by
+from headrace.ports.request_queue import requested_by
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

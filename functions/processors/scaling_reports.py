@@ -17,7 +17,7 @@ from functions.processors.last_deliveries import last_delivery
 from headrace import topology
 from headrace.codec.scaling_report_message import parse_report
 from headrace.model.requests import Requester
-from headrace.ports.requesters import requested_by
+from headrace.ports.request_queue import requested_by
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -20,7 +20,7 @@ from functions.processors.tick_messages import parse_tick, tick_message
 from functions.processors.tick_work import TICK_WORK
 from headrace import topology
 from headrace.model.requests import Requester
-from headrace.ports.requesters import requested_by
+from headrace.ports.request_queue import requested_by
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

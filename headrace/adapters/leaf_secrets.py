@@ -21,7 +21,7 @@ from headrace.adapters.token_keys import SecretsClient, secret_text, secrets_cli
 from headrace.codec.certificates import LEAF_TEXT_BYTES_MAX, LeafSecret, parse_leaf_secret
 from headrace.model.errors import CorruptError, IllegalStateError, InvalidRequestError
 from headrace.model.tls_modes import TlsMode, is_tls_name
-from headrace.ports.leaf_secrets import LeafSecretSource
+from headrace.ports.certificate_secrets import LeafSecretSource
 
 MODE: Final = "HEADRACE_TLS"
 FILE: Final = "HEADRACE_TLS_FILE"
@@ -61,7 +61,7 @@ def tls_settings(environment: Mapping[str, str]) -> TlsSettings:
 
 
 class LeafFile:
-    """`ports.leaf_secrets.LeafSecretSource` over a file that only its owner may read."""
+    """`ports.certificate_secrets.LeafSecretSource` over a file that only its owner may read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -85,7 +85,7 @@ class LeafFile:
 
 
 class LeafInSecretsManager:
-    """`ports.leaf_secrets.LeafSecretSource` over a secret of AWS Secrets Manager."""
+    """`ports.certificate_secrets.LeafSecretSource` over a secret of AWS Secrets Manager."""
 
     def __init__(self, secret_id: str, client: SecretsClient | None = None) -> None:
         """`client` None: one for the standard AWS_* variables, made at the first use."""

@@ -14,8 +14,7 @@ from headrace.adapters.aws_refusals import AnswerKind, answer_kind, code_of, sta
 from headrace.model.errors import InvalidRequestError, ThrottledError, UnavailableError
 from headrace.model.requests import Requester
 from headrace.ports.clock import require_time
-from headrace.ports.request_queue import CORRELATION_ID, REQUESTED_BY
-from headrace.ports.requesters import current_requester
+from headrace.ports.request_queue import CORRELATION_ID, REQUESTED_BY, current_requester
 
 if TYPE_CHECKING:
     from botocore.session import Session

@@ -18,7 +18,7 @@ from headrace.adapters.tcp.tls_contexts import store_contexts
 from headrace.codec.certificates import LeafSecret
 from headrace.metadata.trust import find_trust
 from headrace.model.errors import HeadraceError, IllegalStateError
-from headrace.ports.leaf_secrets import LeafSecretSource
+from headrace.ports.certificate_secrets import LeafSecretSource
 from headrace.ports.metadata_store import MetadataStore
 
 REFRESH_S: Final = 3_600.0

@@ -21,7 +21,7 @@ from headrace.bridge.health import CHECK, Health
 from headrace.bridge.service import Rpc
 from headrace.bridge.status_codes import code_of, reply_of
 from headrace.model.errors import HeadraceError, InvalidRequestError
-from headrace.ports.requesters import requested_by
+from headrace.ports.request_queue import requested_by
 
 REQUEST_BYTES_MAX: Final = 1 << 20
 """The largest sensible request is a scale of 1,000 segments, with some 40 bytes each."""

@@ -21,8 +21,7 @@ from headrace.model.stream_cuts import StreamCut
 from headrace.model.streams import Stream
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, Write
-from headrace.ports.request_queue import RequestQueue
-from headrace.ports.requesters import current_requester
+from headrace.ports.request_queue import RequestQueue, current_requester
 
 _log = logging.getLogger(__name__)
 

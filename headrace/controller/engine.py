@@ -21,8 +21,7 @@ from headrace.model.errors import ConflictError, InvalidRequestError, NotFoundEr
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind, scoped_resource_name
 from headrace.ports.clock import Clock, require_time_for_piece
 from headrace.ports.metadata_store import MetadataStore
-from headrace.ports.request_queue import RequestQueue
-from headrace.ports.requesters import current_requester
+from headrace.ports.request_queue import RequestQueue, current_requester
 from headrace.ports.segment_stores import SegmentStores
 from headrace.ports.workers import Workers
 

@@ -36,7 +36,7 @@ from headrace.model.stream_configuration import ConfigurationUpdate
 from headrace.model.streams import Stream, check_write
 from headrace.model.truncation import RunningTruncation, Truncation
 from headrace.ports.metadata_store import Check, Create, Delete, Key, MetadataStore, Record, Replace, Write
-from headrace.ports.requesters import current_requester
+from headrace.ports.request_queue import current_requester
 
 
 @dataclass(frozen=True, slots=True)

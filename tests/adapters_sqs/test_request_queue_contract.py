@@ -18,7 +18,7 @@ from headrace.adapters.sqs import MESSAGE_BYTES_MAX, SqsRequestQueue, short_id
 from headrace.model.errors import InvalidRequestError, NotFoundError, OutOfTimeError, ThrottledError, UnavailableError
 from headrace.model.requests import Requester
 from headrace.ports.clock import time_limit
-from headrace.ports.requesters import requested_by
+from headrace.ports.request_queue import requested_by
 
 
 class _SqsConsumer:

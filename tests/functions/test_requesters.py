@@ -20,7 +20,7 @@ from headrace.controller.ticks.resend_intents import resend_intents
 from headrace.metadata.intent import intent_key, read_intent
 from headrace.model.errors import UnavailableError
 from headrace.model.requests import Requester, ResourceKind
-from headrace.ports.requesters import current_requester
+from headrace.ports.request_queue import current_requester
 from headrace.topology import REQUESTS_QUEUE, TABLES_QUEUE, Queue
 
 ANN = Requester("arn:aws:sts::111122223333:assumed-role/ann/laptop", "deploy-7")

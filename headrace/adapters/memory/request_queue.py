@@ -16,7 +16,7 @@ from typing import Any
 from headrace.model.errors import NotFoundError
 from headrace.model.requests import Requester
 from headrace.ports.clock import Clock, require_time
-from headrace.ports.requesters import current_requester
+from headrace.ports.request_queue import current_requester
 
 DEDUPLICATION_WINDOW_MS = 5 * 60 * 1000
 """How long SQS remembers a deduplication id."""

@@ -33,7 +33,7 @@ from headrace.model import key_value_tables, reader_groups
 from headrace.model.errors import ConflictError
 from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.ports.clock import require_time_for_piece
-from headrace.ports.requesters import current_requester
+from headrace.ports.request_queue import current_requester
 
 RESOURCES_PER_MESSAGE = 20
 """The number of reader groups, streams and tables that one message deletes."""

@@ -17,7 +17,7 @@ from headrace.model.backoff import backoff_ms, failures_in_a_row
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, Record
-from headrace.ports.requesters import requested_by
+from headrace.ports.request_queue import requested_by
 from headrace.ports.workers import Workers
 
 TICK = "resend-intents"
