@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from headrace.adapters.dynamodb.client import Retries
 from headrace.adapters.dynamodb.record_item import key_attributes
-from headrace.adapters.dynamodb.retries import Retries
 from headrace.ports.metadata_store import Check, Create, Delete, Key, Page, Record, Replace, Write
 
 

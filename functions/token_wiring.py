@@ -35,7 +35,7 @@ def internal_token() -> TokenOfCall:
         from headrace.adapters.tcp.store_calls import no_token
 
         return no_token
-    from headrace.adapters.internal_token import InternalToken
+    from headrace.adapters.token_keys import InternalToken
 
     caller = f"headrace-function/{os.environ.get('POWERTOOLS_SERVICE_NAME', '')}"
     minted = InternalToken(keys, _clock(), _life_s(), caller)

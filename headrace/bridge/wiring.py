@@ -14,13 +14,12 @@ from grpc.aio import ServerInterceptor
 from headrace.adapters.audit_log import AuditLog
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.grpc_user_storage import GrpcUserFile, GrpcUserSecret
-from headrace.adapters.internal_token import InternalToken
 from headrace.adapters.sqs import SqsRequestQueue, sqs_client
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
 from headrace.adapters.tcp.store_trust import StoreTrust
-from headrace.adapters.token_keys import token_key_source, token_life_s
+from headrace.adapters.token_keys import InternalToken, token_key_source, token_life_s
 from headrace.bridge.audit import ANYONE, Audit
 from headrace.bridge.authentication import Authentication, ReplyTokens
 from headrace.bridge.certificates import ServerCertificate

@@ -10,9 +10,8 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 from request_counter import RequestCounter
 
-from headrace.adapters.dynamodb.client import dynamodb_client
+from headrace.adapters.dynamodb.client import ATTEMPTS_MAX, RETRIES_END_AFTER_S, Retries, dynamodb_client
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
-from headrace.adapters.dynamodb.retries import ATTEMPTS_MAX, RETRIES_END_AFTER_S, Retries
 from headrace.model.errors import CorruptError, UnavailableError
 from headrace.ports.metadata_store import (
     ANY_VERSION,

@@ -14,7 +14,6 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.stub import Stubber
 from secrets_in_memory import SECRET, SecretsInMemory
 
-from headrace.adapters.internal_token import InternalToken
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.token_key_editors import (
     EDIT_ATTEMPTS_MAX,
@@ -28,6 +27,7 @@ from headrace.adapters.token_keys import (
     REFRESH_S,
     RETRY_S,
     STALE_S,
+    InternalToken,
     TokenKeyFile,
     TokenKeySecret,
     secrets_client,

@@ -11,7 +11,7 @@ from lambda_context import FunctionContext
 
 from functions import wiring
 from functions.processors import stream_requests
-from headrace.adapters.dynamodb.retries import RETRIES_END_AFTER_S
+from headrace.adapters.dynamodb.client import RETRIES_END_AFTER_S
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import StoreAddress

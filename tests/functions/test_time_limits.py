@@ -13,7 +13,7 @@ from lambda_context import FunctionContext
 from functions import wiring
 from functions.time_limits import RESERVE_S, work_until_reserve
 from headrace import topology
-from headrace.adapters.dynamodb.retries import Retries
+from headrace.adapters.dynamodb.client import Retries
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.sqs import ATTEMPTS_MAX, CALL_S_MAX, CONNECT_TIMEOUT_S, READ_TIMEOUT_S
 from headrace.model.errors import OutOfTimeError

@@ -21,7 +21,6 @@ import pytest
 from functions import wiring
 from headrace.adapters import audit_log
 from headrace.adapters.gateway_events import HttpRequest, match_route, request_event, response_of
-from headrace.adapters.internal_token import InternalToken
 from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads
@@ -32,7 +31,7 @@ from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
 from headrace.adapters.tcp.store_trust import StoreTrust
 from headrace.adapters.tcp.tls_contexts import store_contexts
-from headrace.adapters.token_keys import KEYS_FILE, REQUIRED, TOKENS, token_key_source
+from headrace.adapters.token_keys import KEYS_FILE, REQUIRED, TOKENS, InternalToken, token_key_source
 from headrace.client import AsyncHeadrace, Headrace, TlsOptions, connect
 from headrace.client.loop_thread import LoopThread
 from headrace.codec.delegation_tokens import token_keys_text

@@ -18,15 +18,15 @@ from pynamodb.exceptions import DoesNotExist
 from pynamodb.transactions import TransactWrite
 
 from headrace.adapters.dynamodb import record_item
-from headrace.adapters.dynamodb.client import dynamodb_client
-from headrace.adapters.dynamodb.record_item import connect, connected_model
-from headrace.adapters.dynamodb.retries import (
+from headrace.adapters.dynamodb.client import (
     CONDITION_FAILED,
     CONDITION_FAILED_REASON,
     TRANSACTION_CANCELED,
     RefusedRequestError,
     Retries,
+    dynamodb_client,
 )
+from headrace.adapters.dynamodb.record_item import connect, connected_model
 from headrace.model.errors import HeadraceError, InvalidRequestError, UnavailableError
 from headrace.ports.metadata_store import (
     ANY_VERSION,

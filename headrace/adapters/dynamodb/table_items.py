@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.adapters.dynamodb.client import dynamodb_client
+from headrace.adapters.dynamodb.client import CONDITION_FAILED, RefusedRequestError, Retries, dynamodb_client
 from headrace.adapters.dynamodb.record_item import RecordItem, key_attributes, record
-from headrace.adapters.dynamodb.retries import CONDITION_FAILED, RefusedRequestError, Retries
 from headrace.model.errors import ConflictError, NotFoundError, UnavailableError
 from headrace.ports.metadata_store import READS_PER_BATCH_MAX, Key, Record, metadata_store_refused
 
