@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli.application import command_line
-from headrace.cli.exit_codes import MEANINGS
 from headrace.cli.old_names import COMMANDS, OPTIONS
+from headrace.cli.outcome import MEANINGS
 from headrace.local.command import EXIT_CODES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "using" / "cli.md"

@@ -15,8 +15,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.main import get_command_from_info
 
-from headrace.cli.exit_codes import ExitCode, error_line, exit_code
-from headrace.cli.outcome import Outcome, show
+from headrace.cli.outcome import ExitCode, Outcome, error_line, exit_code, show
 from headrace.cli.parameters import ScopedName, seconds
 from headrace.cli.session import RETRY_S_DEFAULT, URL_DEFAULT, URL_VARIABLE, Auth, Session, SharedOptions
 from headrace.cli.standard_streams import output_failed

@@ -22,8 +22,8 @@ from headrace.cli.actions import (
     only_command,
     take_shared_options,
 )
-from headrace.cli.exit_codes import ExitCode
 from headrace.cli.old_names import with_current_names
+from headrace.cli.outcome import ExitCode
 from headrace.cli.session import SharedOptions
 from headrace.cli.standard_streams import end_output, output_failed, print_message
 from headrace.compiled import code_kind

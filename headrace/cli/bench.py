@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.actions import action
-from headrace.cli.bench_plan import BenchPlan
-from headrace.cli.exit_codes import ExitCode
-from headrace.cli.outcome import Outcome
+from headrace.cli.bench_run import BenchPlan
+from headrace.cli.outcome import ExitCode, Outcome
 from headrace.cli.own_stream import own_stream
 from headrace.cli.parameters import ScopedName, checked, positive, scoped_name
 from headrace.cli.quantities import parse_size, rate_text
 from headrace.cli.session import Session
 
 if TYPE_CHECKING:
-    from headrace.cli.bench_run import Measured
-    from headrace.cli.latency_histogram import LatencyHistogram
+    from headrace.cli.bench_run import LatencyHistogram, Measured
 
 SCOPE = "bench"
 PERCENTS = (50.0, 90.0, 99.0, 99.9)

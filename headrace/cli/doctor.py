@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.actions import action
-from headrace.cli.exit_codes import ExitCode
-from headrace.cli.outcome import Outcome, Section
+from headrace.cli.outcome import ExitCode, Outcome, Section
 from headrace.cli.own_stream import own_stream
 from headrace.cli.session import Session
 from headrace.model.errors import HeadraceError

@@ -14,10 +14,9 @@ from headrace.cli import event_write
 from headrace.cli.actions import action, new_app
 from headrace.cli.event_input import LENGTH
 from headrace.cli.outcome import cell
-from headrace.cli.parameters import StreamName, positive
+from headrace.cli.parameters import StreamName, client_place, place, positive
 from headrace.cli.quantities import count_text
 from headrace.cli.session import Session
-from headrace.cli.times import client_place, place
 from headrace.codec.places import PLACE_HELP, ParsedPlace
 
 if TYPE_CHECKING:

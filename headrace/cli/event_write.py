@@ -25,8 +25,7 @@ import typer
 
 from headrace.cli.actions import action
 from headrace.cli.event_input import Batch, CountedInput, InputFormat, InputRules, Keys, RefusedRow, line_batches
-from headrace.cli.exit_codes import ExitCode
-from headrace.cli.outcome import Outcome
+from headrace.cli.outcome import ExitCode, Outcome
 from headrace.cli.parameters import ScopedName, StreamName, positive
 from headrace.cli.quantities import count_text, duration_text, rate_text, size_text
 from headrace.cli.row_input import check_arrow_is_installed, csv_batches, parquet_batches

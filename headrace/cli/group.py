@@ -22,6 +22,7 @@ from headrace.cli.parameters import (
     ScopedName,
     ScopeName,
     checked,
+    local_place,
     number,
     parse_scoped_name,
     positive,
@@ -30,7 +31,6 @@ from headrace.cli.parameters import (
 )
 from headrace.cli.quantities import duration_text, rate_text, size_text
 from headrace.cli.session import Session
-from headrace.cli.times import local_place
 from headrace.cli.watching import INTERVAL_S_DEFAULT, Interval, Times, watch
 from headrace.codec.places import TIME_HELP, ParsedPlace, parse_cut, segment_text
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError

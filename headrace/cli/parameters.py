@@ -1,18 +1,33 @@
-"""Types of arguments and options that several commands have. The parsers name what is wrong with a value."""
+"""Types of arguments and options that several commands have. The parsers name what is wrong with a value.
+
+Times are by the clock and the time zone of this machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
+from headrace.adapters.system_clock import local_now
 from headrace.cli import name_completion
 from headrace.cli.quantities import parse_size
-from headrace.codec.places import parse_cut, parse_number, parse_segment
+from headrace.cli.standard_streams import print_message
+from headrace.codec.places import (
+    ParsedPlace,
+    parse_cut,
+    parse_number,
+    parse_place,
+    parse_segment,
+    parse_time,
+    parse_time_ms,
+)
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_known_name
 from headrace.model.segments import KeyRange
+from headrace.model.stream_cuts import StreamCut
 
 T = TypeVar("T")
 PORT_MAX = 65_535
@@ -160,3 +175,26 @@ Long = Annotated[
 ]
 REQUESTS_AT_ONCE = 8
 """Of a command that asks for many things."""
+
+
+def local_place(text: str) -> ParsedPlace:
+    """Parses a place with the clock and the time zone of this machine."""
+    return parse_place(text, local_now(), _tell)
+
+
+def client_place(stream: ScopedName, parsed: ParsedPlace) -> str | datetime | StreamCut:
+    """A parsed place as the client takes it."""
+    return StreamCut.of(*stream, parsed) if isinstance(parsed, dict) else parsed
+
+
+def _local_time(text: str) -> datetime:
+    return parse_time(text, local_now(), _tell)
+
+
+place = checked(local_place)
+moment = checked(_local_time)
+milliseconds = checked(parse_time_ms)
+
+
+def _tell(sentence: str) -> None:
+    print_message(f"headrace: {sentence}")

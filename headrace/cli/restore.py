@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.actions import action, new_app
-from headrace.cli.exit_codes import ExitCode
-from headrace.cli.outcome import Outcome, Section, time_text
+from headrace.cli.outcome import ExitCode, Outcome, Section, time_text
+from headrace.cli.parameters import moment
 from headrace.cli.session import Session
-from headrace.cli.times import moment
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from headrace.cli.parameters import (
     ToCut,
     a_segment,
     checked,
+    local_place,
     number,
     positive,
 )
 from headrace.cli.session import Session
-from headrace.cli.times import local_place
 from headrace.codec.places import INT64_MAX, PLACE_HELP, ParsedPlace, parse_time_ms, segment_text
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, SEGMENTS_PER_STREAM_MAX

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from headrace.adapters.standard_descriptors import occupy_closed_standard_descriptors
-from headrace.cli.exit_codes import ExitCode
+from headrace.cli.outcome import ExitCode
 from headrace.model.errors import InvalidRequestError
 
 

@@ -19,8 +19,11 @@ from headrace.cli.parameters import (
     ScopeName,
     StreamName,
     ToCut,
+    client_place,
     key_ranges,
+    milliseconds,
     number,
+    place,
     positive,
     rollover_size_option,
     segments,
@@ -28,7 +31,6 @@ from headrace.cli.parameters import (
 from headrace.cli.quantities import count_text, retention_text, scaling_text, size_text
 from headrace.cli.segment import scale_outcome, segment_document
 from headrace.cli.session import Session
-from headrace.cli.times import client_place, milliseconds, place
 from headrace.codec.places import PLACE_HELP, segment_text
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.model.errors import IllegalStateError, InvalidRequestError

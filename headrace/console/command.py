@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.actions import action, new_app, only_command
-from headrace.cli.exit_codes import ExitCode
+from headrace.cli.outcome import ExitCode
 from headrace.cli.parameters import checked, parse_port
 from headrace.cli.session import Session
 from headrace.console.server import EXTRA_MISSING, ConsoleServer, is_installed

@@ -61,7 +61,7 @@ class Reported:
     """Of a call to the bridge, by its name in grpc.StatusCode. Clients repeat calls after FAILED_PRECONDITION, so only
     errors that a repetition can solve have it."""
     exit_code: int
-    """Of a command; `ExitCode` in headrace/cli/exit_codes.py names them."""
+    """Of a command; `ExitCode` in headrace/cli/outcome.py names them."""
 
 
 class HeadraceError(Exception):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.cli.bench_plan import (
+from headrace.cli.bench_run import (
     EVENT_BYTES_MIN,
     KEYS_PER_WRITER,
     NS_PER_S,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.cli import actions, main, quickstart
-from headrace.cli.exit_codes import MEANINGS, ExitCode
+from headrace.cli.outcome import MEANINGS, ExitCode
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "using" / "cli.md").read_text()

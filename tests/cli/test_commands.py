@@ -12,7 +12,7 @@ import pytest
 
 from headrace import __version__
 from headrace.cli import application, main
-from headrace.cli.exit_codes import ExitCode
+from headrace.cli.outcome import ExitCode
 from headrace.model.errors import UnavailableError
 
 

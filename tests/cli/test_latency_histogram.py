@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.latency_histogram import MICROSECONDS_MAX, LatencyHistogram
+from headrace.cli.bench_run import MICROSECONDS_MAX, LatencyHistogram
 
 PRECISION = 1 / 64
 

@@ -14,7 +14,7 @@ import pytest
 from command_line import Run, Show
 
 from headrace.cli import actions, application, main, session
-from headrace.cli.exit_codes import ExitCode, error_line, exit_code
+from headrace.cli.outcome import ExitCode, error_line, exit_code
 from headrace.model import errors
 
 

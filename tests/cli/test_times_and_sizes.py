@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.adapters.system_clock import local_now
-from headrace.cli import segment, times
+from headrace.cli import parameters, segment
 from headrace.cli.quantities import BYTES_MAX, duration_text, parse_size, rate_text, size_text
 from headrace.codec.places import LocalZone, parse_place, parse_time, parse_time_ms
 from headrace.model.errors import InvalidRequestError
@@ -189,7 +189,7 @@ def test_every_option_with_a_time_uses_the_local_zone(
 ):
     live_in("Europe/Berlin")
     assert isinstance(local_now().tzinfo, LocalZone)
-    for parse in (times.place, times.moment, segment._place):
+    for parse in (parameters.place, parameters.moment, segment._place):
         assert parse("2025-07-01T12:00") == datetime(2025, 7, 1, 10, tzinfo=UTC)
         assert parse("2025-01-01T12:00") == datetime(2025, 1, 1, 11, tzinfo=UTC)
         assert capsys.readouterr().err == ""

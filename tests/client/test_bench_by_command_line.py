@@ -7,8 +7,8 @@ from command_line import Run, runner
 from real_cluster import RealCluster, connected_to
 
 from headrace.cli import bench_run, session
-from headrace.cli.bench_plan import Verification
-from headrace.cli.exit_codes import ExitCode
+from headrace.cli.bench_run import Verification
+from headrace.cli.outcome import ExitCode
 from headrace.client import Headrace, ScalingPolicy, UnavailableError
 
 

@@ -19,7 +19,7 @@ from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.system_clock import SystemClock
 from headrace.api.segments import SegmentEndpoint
 from headrace.cli import session
-from headrace.cli.exit_codes import ExitCode
+from headrace.cli.outcome import ExitCode
 from headrace.client import Headrace, ScalingPolicy
 from headrace.client.administration.operators_admin import DeadLetterPage
 from headrace.client.synchronous.synchronous_admin import Admin

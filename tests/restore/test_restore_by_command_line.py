@@ -12,7 +12,7 @@ from command_line import Run, runner
 from restore_world import AT_MS, CONTAINERS, RestoreWorld
 
 from headrace.adapters.dynamodb.table_items import TableItems, TableOrigin
-from headrace.cli.exit_codes import ExitCode
+from headrace.cli.outcome import ExitCode
 from headrace.doctor import account
 from headrace.doctor.account import CannotLookError, NotThereError
 from headrace.restore.applying import is_under_way
