@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functions import wiring
 from functions.built_once import once
-from headrace.controller.services.next_cuts import NextCutService
-from headrace.controller.services.range_plans import RangePlanService
+from headrace.controller.services.reader_plans import NextCutService, RangePlanService
 
 
 @once

@@ -9,7 +9,7 @@ from fuzz.controller_events import parse_events
 from fuzz.controller_model import KEYS, SCOPE, STREAMS, Reading
 from fuzz.controller_run import ControllerRun
 from headrace.api.plans import NextCutView
-from headrace.controller.services.next_cuts import NextCutService
+from headrace.controller.services.reader_plans import NextCutService
 
 _BATCHES_MAX: Final = 15
 _TURNS_MAX: Final = 30

@@ -15,8 +15,7 @@ from watermark_world import WatermarkWorld
 from headrace import topology
 from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunkStorage
 from headrace.api.plans import RangeToPlan
-from headrace.controller.services.next_cuts import NextCutService
-from headrace.controller.services.range_plans import RangePlanService
+from headrace.controller.services.reader_plans import NextCutService, RangePlanService
 from headrace.controller.services.retention_service import RetentionService, SubscriberService
 from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.model.backoff import bucket_of_stream

@@ -13,8 +13,7 @@ from typing import Any
 from headrace.api.streams import ScaleProgress, ScaleStatus
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools, Undo
-from headrace.controller.steps.resources import STREAM
-from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
+from headrace.controller.steps.resources import STREAM, find_running, undo_on_stream
 from headrace.controller.steps.stream_segments import (
     STEPS_AFTER_RECORDING,
     create_new_segments,

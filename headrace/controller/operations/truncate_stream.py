@@ -4,21 +4,24 @@ The head is recorded before a segment is deleted: a reader that finds a segment 
 get the old one. Only segments between the old head and the new one are counted and deleted. So the cost of a truncation
 depends on the bytes that it removes, and not on the history of the stream. A long truncation records its progress.
 
+The mark segment is truncated with its stream: no reader needs a watermark whose cut is before the head.
+
 A truncation can be rolled back until its head is recorded.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from headrace.api.streams import StreamView
+from headrace.codec.events import iter_events
+from headrace.codec.stored_objects import watermark_of_payload
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools, Undo
-from headrace.controller.steps.resources import STREAM
-from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
-from headrace.controller.steps.truncate_marks import truncate_marks
+from headrace.controller.steps.resources import STREAM, find_running, undo_on_stream
 from headrace.metadata.commit_records import check_commit_does_not_roll
 from headrace.metadata.stream_records import StoredStream, StreamRecords, delete_intent
 from headrace.metadata.truncation import (
@@ -27,11 +30,13 @@ from headrace.metadata.truncation import (
     replace_running_truncation,
     write_truncation,
 )
-from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
-from headrace.model.names import segment_name
+from headrace.metadata.watermark_records import read_watermark_state, up_to_incarnation, watermark_key
+from headrace.model.errors import ConflictError, CorruptError, IllegalStateError, NotFoundError, UnavailableError
+from headrace.model.limits import EVENT_HEADER_BYTES
+from headrace.model.names import mark_segment_name, segment_name
 from headrace.model.requests import PendingRequest, RequestKind
 from headrace.model.segments import StreamSegment
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import PlacedCut, StreamCut
 from headrace.model.streams import Stream, completed, started, truncation_rolled_back
 from headrace.model.truncation import (
     RunningTruncation,
@@ -41,8 +46,61 @@ from headrace.model.truncation import (
     running_truncation,
     segments_that_go,
 )
+from headrace.model.watermarks import is_at_or_behind
+from headrace.model.writer_marks import Positions, positions_of
 from headrace.ports.clock import is_time_short, require_time_for_piece
 from headrace.ports.metadata_store import Check, MetadataStore, Write
+from headrace.ports.segment_stores import SegmentStores
+from headrace.wire.fields import WireFormatError
+
+MARK_BYTES_PER_READ = 1024 * 1024
+"""Larger than the watermark of a stream with the most segments."""
+
+MARK_READS_PER_TRUNCATION = 16
+"""Half an hour of watermarks is a few hundred KB. Later truncations of the stream remove the rest."""
+
+_log = logging.getLogger(__name__)
+
+
+def truncate_marks(store: MetadataStore, segment_stores: SegmentStores, stream: Stream, head: PlacedCut) -> None:
+    """One read of metadata; if the stream has watermarks, at least two requests to the owner of its mark segment.
+
+    May be repeated. If the mark segment is not available, or contains other data than watermarks, it stays unchanged:
+    the next truncation tries again, and the stream does not wait for it. The mark segment of a later incarnation stays
+    unchanged, too.
+    """
+    state = read_watermark_state(store.get(watermark_key(stream.scope, stream.name)), stream).state
+    if state.last is None:
+        return
+    name = mark_segment_name(stream.scope, stream.name)
+    offsets = head.cut.offsets
+    position = positions_of({segment: offsets[segment.segment_id] for segment in head.segments})
+    try:
+        start = segment_stores.segment_info(name).start_offset
+        first_kept = _newest_reached(segment_stores, name, start, state.last_offset, position)
+        if first_kept > start:
+            segment_stores.truncate_segment_up_to(name, first_kept, up_to_incarnation(stream))
+    except NotFoundError:
+        return
+    except (UnavailableError, WireFormatError, CorruptError) as error:
+        _log.warning("the mark segment of %s is not truncated now: %s", stream.scoped_name, error)
+
+
+def _newest_reached(segment_stores: SegmentStores, name: str, start: int, last: int, position: Positions) -> int:
+    """The offset of the newest watermark from `start` on that `position` has reached, or `start`; at most `last`."""
+    found = offset = start
+    for _ in range(MARK_READS_PER_TRUNCATION):
+        data = segment_stores.read(name, offset, MARK_BYTES_PER_READ)
+        payloads, consumed = iter_events(data)
+        for payload in payloads:
+            if offset > last or not is_at_or_behind(position, watermark_of_payload(payload).cut):
+                return found
+            found = offset
+            offset += EVENT_HEADER_BYTES + len(payload)
+        if not consumed:
+            return found
+    return found
+
 
 SEGMENTS_PER_CALL = 1_000
 EPOCHS_PER_PIECE = 1_000

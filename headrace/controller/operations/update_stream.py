@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from headrace.api.streams import StreamUpdate
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.engine import Operation, Rollback, Step, Submit, Tools, Undo
-from headrace.controller.steps.resources import STREAM
-from headrace.controller.steps.stream_rollback import find_running, undo_on_stream
+from headrace.controller.steps.resources import STREAM, find_running, undo_on_stream
 from headrace.controller.steps.stream_segments import GROW_STEPS, scale_rate
 from headrace.metadata.stream import (
     configuration_fields,

@@ -34,7 +34,7 @@ from headrace.client import (
 from headrace.client.ranges import range_bytes, range_reader
 from headrace.client.ranges.range_bytes import GATHERED_BYTES_MIN, StreamRanges
 from headrace.client.ranges.segment_ranges import plan_requests, ranges_to_read, segment_ranges
-from headrace.controller.services import next_cuts
+from headrace.controller.services import reader_plans
 from headrace.model.limits import PIECES_PER_PLAN_MAX, PIECES_PER_RANGE_MAX, RANGES_PER_PLAN_MAX
 
 KEYS = 13
@@ -440,7 +440,7 @@ def test_batches_are_joined_to_whole_ranges(headrace: Headrace, monkeypatch: pyt
         headrace.admin.scale_stream("shop", "orders", seal=active, ranges=list(itertools.pairwise(bounds)))
         bounds = [0.0, 1.0] if len(bounds) == 3 else [0.0, 0.3, 1.0]
     expected = ranges_to_read(segment_ranges(headrace.admin.segments_between("shop", "orders")))
-    monkeypatch.setattr(next_cuts, "SEGMENTS_PER_CUT_MAX", 1)
+    monkeypatch.setattr(reader_plans, "SEGMENTS_PER_CUT_MAX", 1)
     assert not headrace.admin.next_cut("shop", "orders").reached_end
     assert headrace.segment_ranges("shop", "orders", start) == expected
 

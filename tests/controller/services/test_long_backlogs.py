@@ -9,7 +9,7 @@ from long_streams import BYTES, long_stream
 from stream_world import StreamWorld
 
 from headrace.api.segments import RangesBetween
-from headrace.controller.services.next_cuts import NextCutService
+from headrace.controller.services.reader_plans import NextCutService
 from headrace.model.limits import EPOCHS_BETWEEN_MAX, SEGMENTS_BETWEEN_MAX, SEGMENTS_PER_CUT_MAX
 
 CALLS_PER_BATCH_MAX = 110
@@ -51,7 +51,7 @@ def test_a_small_batch_costs_the_same_far_behind() -> None:
 
 def test_one_old_segment_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cuts of a query stay so close that the ranges between two of them can be listed."""
-    monkeypatch.setattr("headrace.controller.services.next_cuts.EPOCHS_BETWEEN_MAX", 20)
+    monkeypatch.setattr("headrace.controller.services.reader_plans.EPOCHS_BETWEEN_MAX", 20)
     monkeypatch.setattr("headrace.controller.services.segment_service.EPOCHS_BETWEEN_MAX", 20)
     world = StreamWorld()
     world.create()

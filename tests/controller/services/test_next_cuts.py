@@ -14,7 +14,7 @@ from headrace.api.plans import LostBytes, NextCutView
 from headrace.api.segments import RangesBetween
 from headrace.codec.stream_cut_text import parse_stream_cut_text
 from headrace.controller.services import segment_lineage
-from headrace.controller.services.next_cuts import NextCutService
+from headrace.controller.services.reader_plans import NextCutService
 from headrace.controller.services.stream_cut_service import StreamCutService
 from headrace.model.errors import InvalidRequestError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.names import segment_name

@@ -16,8 +16,8 @@ from headrace.adapters.memory.chunk_storage import MemoryChunkLinks, MemoryChunk
 from headrace.adapters.worker_threads import WorkerThreads
 from headrace.api.plans import PlannedPiece, RangePlan, RangeToPlan
 from headrace.api.segments import SegmentEndpoint
-from headrace.controller.services import range_plans
-from headrace.controller.services.range_plans import RangePlanService
+from headrace.controller.services import reader_plans
+from headrace.controller.services.reader_plans import RangePlanService
 from headrace.metadata.cluster_records import claim_body, claim_key
 from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_sort
 from headrace.model.containers import ContainerClaim
@@ -174,7 +174,7 @@ def test_a_segment_of_a_deleted_stream_says_so(orders: StreamWorld) -> None:
 
 def test_links_end_where_the_answer_is_full(orders: StreamWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece has all its links or none, and says which."""
-    monkeypatch.setattr(range_plans, "LINKS_PER_PLAN_MAX", 4)
+    monkeypatch.setattr(reader_plans, "LINKS_PER_PLAN_MAX", 4)
     (plan,) = service_of(orders).plan("s", "t", [RangeToPlan(0, 0, 100, 30)]).plans
     assert [(len(piece.chunks), piece.stored_until) for piece in plan.pieces] == [
         (2, 30),
@@ -182,8 +182,8 @@ def test_links_end_where_the_answer_is_full(orders: StreamWorld, monkeypatch: py
         (0, None),
         (0, None),
     ]
-    monkeypatch.setattr(range_plans, "LINKS_PER_PLAN_MAX", LINKS_PER_PLAN_MAX)
-    monkeypatch.setattr(range_plans, "LINK_BYTES_PER_PLAN_MAX", 3 * range_plans.LINK_OVERHEAD_BYTES)
+    monkeypatch.setattr(reader_plans, "LINKS_PER_PLAN_MAX", LINKS_PER_PLAN_MAX)
+    monkeypatch.setattr(reader_plans, "LINK_BYTES_PER_PLAN_MAX", 3 * reader_plans.LINK_OVERHEAD_BYTES)
     (plan,) = service_of(orders).plan("s", "t", [RangeToPlan(0, 0, 100, 30)]).plans
     assert [(len(piece.chunks), piece.stored_until) for piece in plan.pieces] == [
         (2, 30),
@@ -194,8 +194,8 @@ def test_links_end_where_the_answer_is_full(orders: StreamWorld, monkeypatch: py
 
 
 def test_directories_are_not_read_for_links_without_room(orders: StreamWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_plans, "LINKS_PER_PLAN_MAX", 2)
-    monkeypatch.setattr(range_plans, "DIRECTORIES_AT_ONCE", 2)
+    monkeypatch.setattr(reader_plans, "LINKS_PER_PLAN_MAX", 2)
+    monkeypatch.setattr(reader_plans, "DIRECTORIES_AT_ONCE", 2)
     ranges = [RangeToPlan(0, start, start + 10) for start in range(0, 100, 10)]
     orders.calls.counts.clear()
     plans = service_of(orders).plan("s", "t", ranges).plans

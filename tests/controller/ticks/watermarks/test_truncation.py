@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from watermark_world import MARK_SEGMENT, WatermarkWorld
 
-from headrace.controller.steps import truncate_marks
+from headrace.controller.operations import truncate_stream
 from headrace.model.errors import UnavailableError
 
 
@@ -41,8 +41,8 @@ def test_the_next_watermark_follows_the_truncated_ones(noted: WatermarkWorld):
 
 def test_many_watermarks_go_piece_by_piece(noted: WatermarkWorld, monkeypatch: pytest.MonkeyPatch):
     length = noted.world.bare_segment_stores.segment_info(MARK_SEGMENT).length
-    monkeypatch.setattr(truncate_marks, "MARK_BYTES_PER_READ", length // 10 + 5)
-    monkeypatch.setattr(truncate_marks, "MARK_READS_PER_TRUNCATION", 4)
+    monkeypatch.setattr(truncate_stream, "MARK_BYTES_PER_READ", length // 10 + 5)
+    monkeypatch.setattr(truncate_stream, "MARK_READS_PER_TRUNCATION", 4)
     noted.world.truncate({0: 91, 1: 91})
     assert [lower for lower, _ in noted.bounds()] == list(range(4, 11))
     for more, oldest in ((92, 7), (93, 9), (94, 9)):
