@@ -17,7 +17,7 @@ from constructs import Node
 from headrace import topology
 from headrace.certificate_names import DOMAIN, certificate_labels
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
-from headrace.topology.external_access import EXTERNAL_ACCESS
+from headrace.topology.services import EXTERNAL_ACCESS
 
 DEFAULT_VPC_CIDR = "10.73.0.0/16"
 VPC_PREFIX_BITS_MAX = 20

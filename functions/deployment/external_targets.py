@@ -16,7 +16,7 @@ from functions.built_once import once
 from functions.observability import count, logger
 from headrace.adapters.load_balancer import LoadBalancerTargets
 from headrace.controller.ticks.keep_external_targets import TargetsKept, keep_targets
-from headrace.topology.external_access import EXTERNAL_ACCESS
+from headrace.topology.services import EXTERNAL_ACCESS
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -15,7 +15,7 @@ from headrace.deployment_defaults import CONTAINER_COUNT
 from headrace.embedded_metrics import CANARY_METRICS, STORE_METRICS
 from headrace.model.errors import InvalidRequestError
 from headrace.topology.functions import CANARY, TICKS
-from headrace.topology.segment_store_service import SEGMENT_STORES
+from headrace.topology.services import SEGMENT_STORES
 
 PRICES_OF: Final = "us-east-1, November 2026"
 HOURS: Final = 730

@@ -41,7 +41,7 @@ from headrace.topology.functions import (
 )
 from headrace.topology.kinds import Bucket, EventRule, Function, Grant, LogGroup, Queue, Route, Schedule, Table, Tick
 from headrace.topology.routes import ROUTE_BY_KEY, ROUTES
-from headrace.topology.segment_store_service import LARGEST_STORES, SEGMENT_STORES, SegmentStoreService
+from headrace.topology.services import LARGEST_STORES, SEGMENT_STORES, SegmentStoreService
 
 __all__ = [
     "ABORTS_QUEUE",

@@ -22,7 +22,7 @@ from constructs import Construct
 
 from headrace import topology
 from headrace.certificate_names import dns_name, external_name, secret_name, store_label
-from headrace.topology.external_access import EXTERNAL_ACCESS
+from headrace.topology.services import EXTERNAL_ACCESS
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.deployed_resources import DeployedResources, function_name, log_group_name
 from infra.constructs.least_privilege import function_role

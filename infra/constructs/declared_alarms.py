@@ -13,7 +13,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from headrace import topology
-from headrace.topology.grpc_bridge import GRPC_BRIDGE
+from headrace.topology.services import GRPC_BRIDGE
 from infra.constructs.alarms import Alarm
 from infra.constructs.audit_subscriptions import FILTER_NAME
 from infra.constructs.deployed_resources import (

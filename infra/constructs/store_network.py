@@ -19,7 +19,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from headrace import topology
-from headrace.topology.grpc_bridge import GRPC_BRIDGE
+from headrace.topology.services import GRPC_BRIDGE
 from infra.constructs import deployed_network
 from infra.constructs.deployed_network import DeployedNetwork
 from infra.constructs.endpoint_policies import (

@@ -22,8 +22,7 @@ from constructs import Construct
 
 from headrace import topology
 from headrace.certificate_names import BRIDGE_LABEL, external_name, store_label
-from headrace.topology.external_access import EXTERNAL_ACCESS
-from headrace.topology.grpc_bridge import GRPC_BRIDGE
+from headrace.topology.services import EXTERNAL_ACCESS, GRPC_BRIDGE
 from infra.constructs import deployed_network
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
 from infra.constructs.controller_function import AsynchronousLimits, ControllerFunction

@@ -26,7 +26,7 @@ from constructs import Construct
 
 from headrace import topology
 from headrace.certificate_names import BRIDGE_LABEL, DOMAIN, dns_name, external_name
-from headrace.topology.grpc_bridge import GRPC_BRIDGE
+from headrace.topology.services import GRPC_BRIDGE
 from infra.constructs import audit_subscriptions
 from infra.constructs.acknowledgements import acknowledge, acknowledge_wildcard
 from infra.constructs.controller_function import tls_environment, token_environment

@@ -14,7 +14,7 @@ from headrace.adapters.load_balancer import LoadBalancerTargets
 from headrace.adapters.memory.external_targets import MemoryExternalTargets
 from headrace.model.errors import InvalidRequestError, ThrottledError, UnavailableError
 from headrace.ports.external_targets import ExternalTargets, Target
-from headrace.topology.external_access import EXTERNAL_ACCESS
+from headrace.topology.services import EXTERNAL_ACCESS
 
 PORTS = [20_000, 20_001]
 

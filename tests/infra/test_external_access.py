@@ -12,9 +12,7 @@ from cdk_assembly import Assembly
 from headrace.bridge.config import read_config as read_bridge_config
 from headrace.certificate_names import external_name, store_label
 from headrace.model.external_access import ExternalOffer, Network
-from headrace.topology.external_access import EXTERNAL_ACCESS
-from headrace.topology.grpc_bridge import GRPC_BRIDGE
-from headrace.topology.segment_store_service import SEGMENT_STORES
+from headrace.topology.services import EXTERNAL_ACCESS, GRPC_BRIDGE, SEGMENT_STORES
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 STACK, DOMAIN = "HeadraceExternal", "streams.example.com"

@@ -17,7 +17,7 @@ from headrace.bridge.audit import LINES_S
 from headrace.bridge.config import read_config
 from headrace.bridge.server import CONNECTION_AGE_S
 from headrace.model.tls_modes import TlsMode
-from headrace.topology.grpc_bridge import GRPC_BRIDGE
+from headrace.topology.services import GRPC_BRIDGE
 from infra.packaging.image_context import GRPC_BRIDGE as IMAGE
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]

@@ -11,7 +11,7 @@ from cdk_assembly import Assembly
 from headrace import topology
 from headrace.metadata.trust import TRUST_PARTITION
 from headrace.model.containers import CLUSTER_PARTITION
-from headrace.topology.grpc_bridge import GRPC_BRIDGE
+from headrace.topology.services import GRPC_BRIDGE
 from infra.constructs.least_privilege import (
     GRANTED_ACTIONS,
     LOG_WRITER_ACTIONS,

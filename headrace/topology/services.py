@@ -1,4 +1,8 @@
-"""The segment stores of a deployment: one ECS service per availability zone."""
+"""The services of a deployment that run all the time: segment stores, the gRPC bridge, and the load balancer outside.
+
+There is one ECS service of segment stores per availability zone, and one of the bridge in all zones, behind a load
+balancer. Clients outside the network reach both through another load balancer.
+"""
 
 from __future__ import annotations
 
@@ -134,3 +138,65 @@ SEGMENT_STORES = SegmentStoreService()
 
 LARGEST_STORES = replace(SEGMENT_STORES, cpu_units=max(TASK_MEMORY_GB) * _CPU_UNITS_PER_CORE)
 """Their ports are open in every deployment, so that stores of two sizes reach each other while the size changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcBridgeService:
+    """The tasks of the bridge. Each of them serves all calls; two are in different zones, so that one may end."""
+
+    program: str = "headrace.bridge"
+    probe: str = "headrace.bridge.health"
+    tasks: int = 2
+    tasks_max: int = 6
+    port: int = 9090
+    health_port: int = 9091
+    cpu_units: int = 256
+    memory_mb: int = 512
+    stop_timeout_s: int = 120
+    """The longest that Fargate allows."""
+    drain_s: int = 70
+    """Longer than the age of a connection, so that all clients are gone by then."""
+    stop_deadline_s: int = 40
+    """For the calls that are running after that."""
+    grants: tuple[Grant, ...] = (
+        "metadata:read",
+        "metadata:write",
+        "requests:send",
+        "tables:send",
+        "commits:send",
+        "aborts:send",
+        "token-keys:read",
+    )
+
+
+GRPC_BRIDGE = GrpcBridgeService()
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalAccess:
+    """A listener for each process of a store that may run at a time, and one for the bridge."""
+
+    first_port: int = SEGMENT_STORES.wire_port
+    bridge_port: int = GRPC_BRIDGE.port
+    idle_timeout_s: int = 6_000
+    """The longest of a listener for TCP. Pravega's Java client is silent for six minutes."""
+    listeners_max: int = 50
+    """AWS's quota of a load balancer."""
+    group_prefix: str = "headrace-port-"
+    """Begins the name of the target group of a port."""
+
+    def group_name(self, port: int) -> str:
+        """The name of the target group of a port."""
+        return f"{self.group_prefix}{port}"
+
+    def slots(self, size: SegmentStoreService) -> int:
+        """The ports of a zone: during a deployment the stores of before and of now run together."""
+        return 2 * size.stores_per_zone * size.processes
+
+    def ports(self, index: int, size: SegmentStoreService) -> range:
+        """The ports of the stores in zone number `index`."""
+        slots = self.slots(size)
+        return range(self.first_port + index * slots, self.first_port + (index + 1) * slots)
+
+
+EXTERNAL_ACCESS = ExternalAccess()
