@@ -10,15 +10,17 @@ from headrace.model.access import Access, is_reader_group_segment, is_table_segm
 from headrace.model.segment_attributes import is_core
 from headrace.wire.append import SetupAppend
 from headrace.wire.fields import WireCommand
-from headrace.wire.read import GetStreamSegmentInfo, LocateOffset, ReadSegment
 from headrace.wire.segments import (
     CreateSegment,
     CreateTransientSegment,
     DeleteSegment,
     DeleteSegmentUpTo,
     GetSegmentAttribute,
+    GetStreamSegmentInfo,
+    LocateOffset,
     MergeSegments,
     MergeSegmentsBatch,
+    ReadSegment,
     SealSegment,
     TruncateSegment,
     TruncateSegmentUpTo,
