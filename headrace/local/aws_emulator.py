@@ -44,7 +44,7 @@ def _serve(port: int) -> int:
     from werkzeug.serving import make_server
 
     from headrace.local import moto_patches
-    from headrace.local.aws_request_handler import keep_connections_open
+    from headrace.local.moto_patches import keep_connections_open
 
     moto_patches.apply()
     logging.getLogger("werkzeug").setLevel(logging.WARNING)

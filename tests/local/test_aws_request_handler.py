@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from werkzeug.serving import make_server
 
-from headrace.local.aws_request_handler import keep_connections_open
+from headrace.local.moto_patches import keep_connections_open
 
 TIMEOUT_S = 30.0
 
