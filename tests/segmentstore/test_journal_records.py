@@ -9,10 +9,10 @@ import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.errors import CorruptError
+from headrace.segmentstore.log.journal.journal_files import RECENT_ROTATIONS
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.log.journal.pending_records import PendingRecord, drop_record, promise_record
 from headrace.segmentstore.log.journal.replica_identity import IDENTITY_NAME
-from headrace.segmentstore.log.journal.spare_files import RECENT_ROTATIONS
 from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedger, OneCopyLedgers
 
 FILE_BYTES = 16 << 10

@@ -13,7 +13,7 @@ from store_world import RunningStore, WireClient, World
 from table_client import TableClient
 
 from headrace import wire
-from headrace.segmentstore.tables import table_updates
+from headrace.segmentstore.tables import table_requests
 from headrace.segmentstore.tables.table import Table, TailAddition
 from headrace.segmentstore.tables.table_limits import LARGE_BATCHES_AT_ONCE_MAX, SLICE_CHANGES_MAX
 
@@ -76,7 +76,7 @@ async def test_work_on_a_batch_is_done_in_slices(client, monkeypatch):
 
         return wrapper
 
-    monkeypatch.setattr(table_updates, "encode_entry", counting("read", table_updates.encode_entry))
+    monkeypatch.setattr(table_requests, "encode_entry", counting("read", table_requests.encode_entry))
     monkeypatch.setattr(Table, "check_key", counting("checked", Table.check_key))
     monkeypatch.setattr(TailAddition, "put", counting("entered", TailAddition.put))
 
@@ -162,7 +162,7 @@ async def test_malformed_batch_closes_the_connection(running, client):
 async def test_few_large_batches_are_read_at_once(running, monkeypatch):
     reading = Counter()
     most = 0
-    original = table_updates.Batch.read_slice
+    original = table_requests.Batch.read_slice
 
     def read_slice(batch):
         nonlocal most
@@ -174,7 +174,7 @@ async def test_few_large_batches_are_read_at_once(running, monkeypatch):
                 del reading[id(batch)]
         return more
 
-    monkeypatch.setattr(table_updates.Batch, "read_slice", read_slice)
+    monkeypatch.setattr(table_requests.Batch, "read_slice", read_slice)
 
     clients = [await running.connect() for _ in range(5)]
     for number, each in enumerate(clients):

@@ -13,8 +13,8 @@ from headrace.model.errors import HeadraceError
 from headrace.model.segment_attributes import CREATION_TIME, EVENT_COUNT
 from headrace.segmentstore.cache.reservations import Reservation
 from headrace.segmentstore.connections.received_bytes import ReceivedBytes
-from headrace.segmentstore.tables import table_reads, table_updates
-from headrace.segmentstore.tables.table_updates import Batch
+from headrace.segmentstore.tables import table_requests
+from headrace.segmentstore.tables.table_requests import Batch
 
 if TYPE_CHECKING:
     from headrace.segmentstore.connections.session import Session
@@ -160,7 +160,7 @@ class TableProcessor:
     async def _update(self, update: _Update, entered: Callable[[], None] = lambda: None) -> None:
         try:
             async with self._tables(update.segment).use(update.segment) as table:
-                versions = await table_updates.update(table, update.batch, entered)
+                versions = await table_requests.update(table, update.batch, entered)
         finally:
             self._session.count_outstanding(-update.batch.length)
         self._session.send(
@@ -173,14 +173,14 @@ class TableProcessor:
 
     async def _read_values(self, command: wire.ReadTable) -> None:
         async with self._tables(command.segment).use(command.segment) as table:
-            entries = await table_reads.get(table, [key.key for key in command.keys])
+            entries = await table_requests.get(table, [key.key for key in command.keys])
             await table.read_is_durable()
         self._session.send(wire.TableRead(command.request_id, command.segment, tuple(entries)))
 
     async def _read_keys(self, command: wire.ReadTableKeys) -> None:
         first, last = _bounds(command)
         async with self._tables(command.segment).use(command.segment) as table:
-            found = await table_reads.page_of_keys(table, first, last, max(command.suggested_key_count, 1))
+            found = await table_requests.page_of_keys(table, first, last, max(command.suggested_key_count, 1))
             await table.read_is_durable()
         keys = tuple(wire.TableKey(key, place.version) for key, place in found)
         token = keys[-1].key if keys else command.continuation_token
@@ -189,14 +189,14 @@ class TableProcessor:
     async def _read_entries(self, command: wire.ReadTableEntries) -> None:
         first, last = _bounds(command)
         async with self._tables(command.segment).use(command.segment) as table:
-            entries = await table_reads.page_of_entries(table, first, last, max(command.suggested_entry_count, 1))
+            entries = await table_requests.page_of_entries(table, first, last, max(command.suggested_entry_count, 1))
             await table.read_is_durable()
         token = entries[-1].key if entries else command.continuation_token
         self._session.send(wire.TableEntriesRead(command.request_id, command.segment, tuple(entries), token))
 
     async def _read_delta(self, command: wire.ReadTableEntriesDelta) -> None:
         async with self._tables(command.segment).use(command.segment) as table:
-            found = await table_reads.delta(table, command.from_position, max(command.suggested_entry_count, 1))
+            found = await table_requests.delta(table, command.from_position, max(command.suggested_entry_count, 1))
             await table.read_is_durable()
         self._session.send(
             wire.TableEntriesDeltaRead(

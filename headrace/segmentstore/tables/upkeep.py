@@ -29,7 +29,7 @@ from headrace.model.table_indexes import IndexObject, IndexRun, TableIndex
 from headrace.segmentstore.tables.index_store import IndexReader, IndexRecord, IndexStore
 from headrace.segmentstore.tables.table import KEY_CHARGE_BYTES, Table, TailAddition, read_segment
 from headrace.segmentstore.tables.table_limits import TableLimits
-from headrace.segmentstore.tables.table_reads import ENTRY_BYTES_MAX
+from headrace.segmentstore.tables.table_requests import ENTRY_BYTES_MAX
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

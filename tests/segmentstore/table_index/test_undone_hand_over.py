@@ -28,9 +28,9 @@ from table_client import TableClient
 
 from headrace import wire
 from headrace.model.table_indexes import TABLE_INDEX_SORT
-from headrace.segmentstore.tables import table_updates
+from headrace.segmentstore.tables import table_requests
 from headrace.segmentstore.tables.table import Table
-from headrace.segmentstore.tables.table_updates import Batch
+from headrace.segmentstore.tables.table_requests import Batch
 
 pytestmark = pytest.mark.anyio
 
@@ -100,7 +100,7 @@ async def test_update_that_looked_a_key_up_meanwhile_is_refused(small_world: Wor
 
 async def test_removal_of_missing_keys_is_tried_again(small_world: World, monkeypatch: pytest.MonkeyPatch):
     """It changes nothing, but the table that is loaded since may have got the keys."""
-    check = table_updates._check
+    check = table_requests._check
 
     async def check_and_stop(table: Table, batch: Batch) -> bool:
         changes_nothing = await check(table, batch)
@@ -113,7 +113,7 @@ async def test_removal_of_missing_keys_is_tried_again(small_world: World, monkey
         tables = TableClient(await running.connect(), TABLE)
         await tables.create()
         with monkeypatch.context() as patch:
-            patch.setattr(table_updates, "_check", check_and_stop)
+            patch.setattr(table_requests, "_check", check_and_stop)
             assert isinstance(await tables.remove((key(0), ANY)), wire.WrongHost)
         assert isinstance(await tables.remove((key(0), ANY)), wire.TableKeysRemoved)
 

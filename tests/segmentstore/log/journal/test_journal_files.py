@@ -13,6 +13,7 @@ import pytest
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.model.errors import CorruptError
 from headrace.segmentstore.log.journal.journal_files import (
+    SPARE_FILES_READY,
     STRETCHES_PER_FILE,
     JournalFiles,
     LogFile,
@@ -20,7 +21,6 @@ from headrace.segmentstore.log.journal.journal_files import (
     needed_bytes,
 )
 from headrace.segmentstore.log.journal.journal_format import FILE_HEADER_BYTES, Format2, LostRecordsError
-from headrace.segmentstore.log.journal.spare_files import SPARE_FILES_READY
 
 FILE_BYTES = 64 << 10
 IDENTITY_BYTES = 32

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
-from headrace.segmentstore.log.journal.spare_files import (
+from headrace.segmentstore.log.journal.journal_files import (
     SPARE_FILES_KEPT,
     SPARE_FILES_READY,
     SPARE_PREFIX,
