@@ -1,8 +1,9 @@
-"""What a Python worker of Spark keeps while it runs many tasks: clients, and imported modules."""
+"""What the Python processes of Spark keep over many tasks: clients, imported modules, and visible log lines."""
 
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import threading
@@ -84,3 +85,13 @@ def shared_client(
             found = _clients[key] = SharedClient(Headrace(controller, auth=auth, retry_s=retry_s, network=network))
             exempt_imports()
         return found
+
+
+def show_log_lines() -> None:
+    """Sends them to standard error, unless the program has configured logging."""
+    logger = logging.getLogger("headrace.spark")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)

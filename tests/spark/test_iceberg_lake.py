@@ -13,8 +13,8 @@ from iceberg_support import SPARK_VERSION, IcebergRuns, needs_iceberg
 from spark_store_double import StoreDouble
 
 from headrace.model.errors import HeadraceError, InvalidRequestError
-from headrace.spark.jobs import iceberg_table
-from headrace.spark.jobs.iceberg_table import CommittedBatch, IcebergTable, StagedBatch
+from headrace.spark.jobs import iceberg_lake
+from headrace.spark.jobs.iceberg_lake import CommittedBatch, IcebergTable, StagedBatch
 from headrace.spark.jobs.lake_records import LakeCounts
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def test_other_writers_make_a_batch_staged_again(lake: IcebergRuns, monkeypatch:
     publish, interrupted = IcebergTable._publish, list[str | None]()
 
     def interrupt(table: IcebergTable, query_id: str, batch_id: int, staged: StagedBatch) -> int | None:
-        if len(interrupted) < iceberg_table.ATTEMPTS_MAX - 1:
+        if len(interrupted) < iceberg_lake.ATTEMPTS_MAX - 1:
             interrupted.append(staged.staging)
             table._spark.sql(f"DELETE FROM {table.name} WHERE n = {len(interrupted)}")
             table._spark.sql(f"INSERT INTO {table.name} BY NAME SELECT 1L AS n, 0L AS _segment_id, 0L AS _offset")
@@ -132,7 +132,7 @@ def test_other_writers_make_a_batch_staged_again(lake: IcebergRuns, monkeypatch:
 
     monkeypatch.setattr(IcebergTable, "_publish", interrupt)
     assert lake.run() == LakeCounts(rows=1)
-    assert len(set(interrupted)) == iceberg_table.ATTEMPTS_MAX - 1
+    assert len(set(interrupted)) == iceberg_lake.ATTEMPTS_MAX - 1
     assert lake.rows("n").count((2,)) == 1
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.model.errors import CorruptError, InvalidRequestError
-from headrace.spark.jobs.iceberg_table import (
+from headrace.spark.jobs.iceberg_lake import (
     CommittedBatch,
     checked_table_name,
     create_statement,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.model.errors import InvalidRequestError
-from headrace.spark.metadata_options import metadata_options
+from headrace.spark.metadata_tables import metadata_options
 from headrace.spark.options import read_options
 from headrace.spark.write_options import write_options
 

@@ -15,7 +15,7 @@ from scripts.fetch_iceberg import jar_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.spark.jobs.iceberg_table import IcebergTable
+    from headrace.spark.jobs.iceberg_lake import IcebergTable
     from headrace.spark.jobs.lake_records import LakeCounts
 
 SPARK_VERSION = importlib.metadata.version("pyspark")
@@ -61,7 +61,7 @@ class IcebergRuns:
         return sorted((bytes(row["event"]), row["reason"]) for row in rows)
 
     def opened(self, name: str) -> IcebergTable:
-        from headrace.spark.jobs.iceberg_table import IcebergTable
+        from headrace.spark.jobs.iceberg_lake import IcebergTable
 
         return IcebergTable(self.spark, name)
 

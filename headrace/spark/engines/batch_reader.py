@@ -8,8 +8,7 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from headrace.spark.metadata_options import MetadataOptions
-from headrace.spark.metadata_tables import metadata_batches
+from headrace.spark.metadata_tables import MetadataOptions, metadata_batches
 from headrace.spark.options import ReadOptions
 from headrace.spark.partitions import Partition
 from headrace.spark.plans import open_plans

@@ -19,7 +19,7 @@ from headrace.spark.engines.data_writers import (
     open_stream_writer,
 )
 from headrace.spark.engines.stream_reader import HeadraceStreamReader
-from headrace.spark.metadata_options import asks_for_metadata, metadata_options
+from headrace.spark.metadata_tables import asks_for_metadata, metadata_options
 from headrace.spark.options import ReadOptions, read_options
 from headrace.spark.python_workers import exempt_imports
 from headrace.spark.write_options import write_options

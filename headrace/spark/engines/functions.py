@@ -17,8 +17,7 @@ from headrace.spark.engines.manifest_thread import ManifestThread, plan_for_quer
 from headrace.spark.engines.session import with_session_defaults
 from headrace.spark.manifest_planner import ManifestPlanner
 from headrace.spark.manifests import partition_of_line
-from headrace.spark.metadata_options import asks_for_metadata, metadata_options
-from headrace.spark.metadata_tables import metadata_batches
+from headrace.spark.metadata_tables import asks_for_metadata, metadata_batches, metadata_options
 from headrace.spark.micro_batches import MicroBatches
 from headrace.spark.options import ReadOptions, read_options
 from headrace.spark.partitions import Partition

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from headrace.model.errors import CorruptError, IllegalStateError
-from headrace.spark.log_lines import show_log_lines
 from headrace.spark.manifest_planner import REPEAT_S, ManifestPlanner
+from headrace.spark.python_workers import show_log_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

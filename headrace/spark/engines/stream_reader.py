@@ -16,9 +16,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.spark.checkpoints import STREAM_CUT
 from headrace.spark.engines.batch_reader import SegmentRanges
-from headrace.spark.log_lines import show_log_lines
 from headrace.spark.micro_batches import MicroBatches
 from headrace.spark.options import ReadOptions
+from headrace.spark.python_workers import show_log_lines
 from headrace.spark.task_reads import read_partition
 
 
