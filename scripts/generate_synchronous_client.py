@@ -49,8 +49,9 @@ class Generated:
 
 MODULES = (
     Generated("synchronous_admin", "administration.admin", ("AsyncAdmin",)),
-    Generated("synchronous_cluster_admin", "administration.operators_admin", ("AsyncClusterAdmin",)),
-    Generated("synchronous_dead_letters_admin", "administration.operators_admin", ("AsyncDeadLettersAdmin",)),
+    Generated(
+        "synchronous_operators_admin", "administration.operators_admin", ("AsyncClusterAdmin", "AsyncDeadLettersAdmin")
+    ),
     Generated(
         "synchronous_delegation_tokens",
         "delegation_tokens",

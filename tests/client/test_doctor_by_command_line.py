@@ -23,8 +23,7 @@ from headrace.cli.outcome import ExitCode
 from headrace.client import Headrace, ScalingPolicy
 from headrace.client.administration.operators_admin import DeadLetterPage
 from headrace.client.synchronous.synchronous_admin import Admin
-from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
-from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
+from headrace.client.synchronous.synchronous_operators_admin import ClusterAdmin, DeadLettersAdmin
 from headrace.doctor import data_path, examination, round_trips
 from headrace.doctor.data_path import data_path_findings, segments_for
 from headrace.doctor.examination import examine_deployment

@@ -24,8 +24,7 @@ from headrace.client.headrace import DEFAULT_URL
 from headrace.client.http_api import HttpApi
 from headrace.client.lazy_imports import lazy_part
 from headrace.client.synchronous.synchronous_admin import Admin
-from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
-from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
+from headrace.client.synchronous.synchronous_operators_admin import ClusterAdmin, DeadLettersAdmin
 from headrace.client.synchronous.synchronous_reader_groups_admin import ReaderGroupsAdmin
 from headrace.client.synchronous.synchronous_retention_admin import RetentionAdmin, SubscribersAdmin
 from headrace.client.synchronous.synchronous_tables_admin import TablesAdmin

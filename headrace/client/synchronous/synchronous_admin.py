@@ -28,9 +28,8 @@ if TYPE_CHECKING:
         Successors,
     )
     from headrace.api.streams import EpochHistory, ScaleProgress, ScaleState, ScalingEvent, StreamSummary, StreamView
-    from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
-    from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
     from headrace.client.synchronous.synchronous_delegation_tokens import DelegationTokens
+    from headrace.client.synchronous.synchronous_operators_admin import ClusterAdmin, DeadLettersAdmin
     from headrace.client.synchronous.synchronous_reader_groups_admin import ReaderGroupsAdmin
     from headrace.client.synchronous.synchronous_retention_admin import RetentionAdmin, SubscribersAdmin
     from headrace.client.synchronous.synchronous_tables_admin import TablesAdmin
@@ -49,13 +48,13 @@ class Admin:
 
     @lazy_part
     def cluster(self) -> ClusterAdmin:
-        from headrace.client.synchronous.synchronous_cluster_admin import ClusterAdmin
+        from headrace.client.synchronous.synchronous_operators_admin import ClusterAdmin
 
         return ClusterAdmin(self._thread, self._core.cluster)
 
     @lazy_part
     def dead_letters(self) -> DeadLettersAdmin:
-        from headrace.client.synchronous.synchronous_dead_letters_admin import DeadLettersAdmin
+        from headrace.client.synchronous.synchronous_operators_admin import DeadLettersAdmin
 
         return DeadLettersAdmin(self._thread, self._core.dead_letters)
 
