@@ -43,7 +43,7 @@ async def test_of_many_creators_one_wins(chunk_storage: ChunkStorage):
 
 async def test_empty_objects_exist(chunk_storage: ChunkStorage):
     await chunk_storage.put("a", [])
-    assert [(found.name, found.length) for found in await chunk_storage.list("a")] == [("a", 0)]
+    assert [(chunk.name, chunk.length) for chunk in await chunk_storage.list("a")] == [("a", 0)]
     with pytest.raises(NotFoundError):
         await chunk_storage.read("a", 0, 1)
 
@@ -73,7 +73,7 @@ async def test_delete_takes_many_and_forgives_the_absent(chunk_storage: ChunkSto
     await asyncio.gather(*[chunk_storage.put(name, [b"x"]) for name in names])
     await chunk_storage.delete([*names[2:], "a/none"])
     await chunk_storage.delete([])
-    assert [found.name for found in await chunk_storage.list("")] == names[:2]
+    assert [chunk.name for chunk in await chunk_storage.list("")] == names[:2]
     await chunk_storage.delete(names)
     assert await chunk_storage.list("") == []
 
@@ -83,7 +83,7 @@ async def test_list_goes_by_prefix_order_and_page(chunk_storage: ChunkStorage):
     await asyncio.gather(*[chunk_storage.put(name, [b"x" * len(name)]) for name in names])
 
     async def listed(prefix: str, **options: Any) -> list[str]:
-        return [found.name for found in await chunk_storage.list(prefix, **options)]
+        return [chunk.name for chunk in await chunk_storage.list(prefix, **options)]
 
     assert await listed("") == names
     assert await listed("a/") == ["a/1", "a/10", "a/2"]

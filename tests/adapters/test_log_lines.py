@@ -23,8 +23,8 @@ def _document(text: str, *values: object, store: str | None = "store-0", **more:
     )
     line = JsonLines(store).format(record)
     assert "\n" not in line
-    found: dict[str, Any] = json.loads(line)
-    return found
+    document: dict[str, Any] = json.loads(line)
+    return document
 
 
 def test_keys_of_an_event_are_fields():

@@ -156,9 +156,9 @@ def test_a_body_has_a_size_limit(store: MetadataStore, partition: str):
         store.write(Replace(key, {"x": "." * 400_000}, 0))
     with pytest.raises(ItemRefusedError, match="larger than"):
         store.write(Delete(key, 0), Create(Key(partition, "b"), {"x": "." * 400_000}))
-    found = store.get(key)
-    assert found is not None
-    assert found.version == 0
+    record = store.get(key)
+    assert record is not None
+    assert record.version == 0
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_get_many_answers_in_the_order_asked(store: MetadataStore, partition: st
     keys = [Key(partition, f"{n:03d}") for n in range(100)]
     store.write(*[Create(key, {"n": n}) for n, key in enumerate(keys) if n % 3])
     wanted = keys[::-1]
-    found = store.get_many(wanted)
-    assert found == [Record(key, 0, {"n": int(key.sort)}) if int(key.sort) % 3 else None for key in wanted]
+    records = store.get_many(wanted)
+    assert records == [Record(key, 0, {"n": int(key.sort)}) if int(key.sort) % 3 else None for key in wanted]
     assert store.get_many([]) == []
     for refused in ([*keys, Key(partition, "100")], [keys[0], keys[0]]):
         with pytest.raises(InvalidRequestError):

@@ -89,8 +89,8 @@ async def test_long_lists_take_pages(storage: S3ChunkStorage, client: S3Client, 
         params["MaxKeys"] = min(params["MaxKeys"], 2)
 
     client.meta.events.register("provide-client-params.s3.ListObjectsV2", two_at_most)
-    assert [found.name for found in await storage.list("", limit=5000)] == list("01234")
-    assert [found.name for found in await storage.list("", limit=3)] == list("012")
+    assert [chunk.name for chunk in await storage.list("", limit=5000)] == list("01234")
+    assert [chunk.name for chunk in await storage.list("", limit=3)] == list("012")
     assert asked == [LISTED_PER_REQUEST_MAX] * 3 + [3, 1]
 
 

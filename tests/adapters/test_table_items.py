@@ -74,9 +74,9 @@ def test_items_that_an_answer_leaves_out_are_asked_for_again(items: TableItems, 
 
 def test_item_is_written_with_its_version(items: TableItems, store: DynamoMetadataStore):
     items.put(item(7), None)
-    found = store.get(KEY)
-    assert found is not None
-    assert found.version == 7
+    record = store.get(KEY)
+    assert record is not None
+    assert record.version == 7
     items.put(item(3), items.get_many([KEY])[KEY])
     assert items.records([KEY])[KEY].version == 3
 

@@ -278,9 +278,9 @@ def test_a_revoked_key_is_gone(editor: TokenKeyEditor):
     rotate(editor, CLOCK, LIFE_S)
     gone, kept = rotate(editor, CLOCK, LIFE_S).keys
     revoke(editor, gone.key_id, CLOCK)
-    found = editor.read()
-    assert found is not None
-    assert [key.key_id for key in found.keys] == [kept.key_id]
+    keys_read = editor.read()
+    assert keys_read is not None
+    assert [key.key_id for key in keys_read.keys] == [kept.key_id]
     with pytest.raises(NotFoundError):
         revoke(editor, gone.key_id, CLOCK)
 
@@ -292,9 +292,9 @@ def test_rotations_at_the_same_time_all_count(editor: TokenKeyEditor):
         thread.start()
     for thread in threads:
         thread.join()
-    found = editor.read()
-    assert found is not None
-    assert len(found.keys) == 5
+    keys_read = editor.read()
+    assert keys_read is not None
+    assert len(keys_read.keys) == 5
 
 
 def test_a_file_is_for_its_owner_only_and_readable(tmp_path: Path):

@@ -104,14 +104,14 @@ def small(number: int):
 
 async def wanted_entries(ends: Ends, count: int) -> list[Entry]:
     """The entries with a payload, when there are so many."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
 
     def arrived() -> bool:
-        found[:] = [ledger_entry for ledger_entry in ends.host.entries if ledger_entry.header.length]
-        return len(found) >= count
+        entries[:] = [ledger_entry for ledger_entry in ends.host.entries if ledger_entry.header.length]
+        return len(entries) >= count
 
     await ends.host.until(arrived)
-    return found
+    return entries
 
 
 async def test_only_an_open_dials_and_without_a_link_nothing_waits():

@@ -154,8 +154,8 @@ def test_a_real_client_sends_what_the_controller_reads(aws_environment: dict[str
             sender.report(_report(number))
         sender.start()
         sender.stop(PATIENCE_S)
-        found = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
-        bodies = [parse_report(json.loads(message["Body"])) for message in found]
+        messages = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+        bodies = [parse_report(json.loads(message["Body"])) for message in messages]
     assert sorted(bodies, key=lambda report: report.at_ms) == [_report(number) for number in range(3)]
 
 

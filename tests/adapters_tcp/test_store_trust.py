@@ -22,24 +22,24 @@ def test_authorities_are_read_once() -> None:
     with pytest.raises(UnavailableError, match="has published no authority"):
         trust.context()
     store.write(write_trust(FIRST, None))
-    found = trust.context()
+    context = trust.context()
     store.write(write_trust(SECOND, 0))
-    assert trust.context() is found
+    assert trust.context() is context
 
 
 def test_a_refusal_reads_them_again_from_time_to_time(caplog: pytest.LogCaptureFixture) -> None:
     store, clock = MemoryMetadataStore(), ManualClock()
     store.write(write_trust(FIRST, None))
     trust = StoreTrust(store, clock.monotonic_s)
-    found = trust.context()
+    context = trust.context()
     clock.advance(int(REREAD_AFTER_S * 1_000))
-    assert trust.renewed(found, REFUSED) is None  # they have not changed
+    assert trust.renewed(context, REFUSED) is None  # they have not changed
     store.write(write_trust(SECOND, 0))
-    assert trust.renewed(found, REFUSED) is None  # it is too soon
+    assert trust.renewed(context, REFUSED) is None  # it is too soon
     assert caplog.text.count("event=store_not_trusted") == 1
     clock.advance(int(max(REREAD_AFTER_S, LOGGED_EVERY_S) * 1_000))
-    renewed = trust.renewed(found, REFUSED)
+    renewed = trust.renewed(context, REFUSED)
     assert renewed is not None
-    assert renewed is not found
-    assert trust.renewed(found, REFUSED) is renewed is trust.context()
+    assert renewed is not context
+    assert trust.renewed(context, REFUSED) is renewed is trust.context()
     assert caplog.text.count("event=store_not_trusted") == 2

@@ -21,15 +21,15 @@ LEAF = AUTHORITY.issue(NAME)
 
 
 def test_contexts_are_strict() -> None:
-    found = store_contexts(LEAF, AUTHORITY.bundle, NAME)
-    for context in (found.server, found.link_server, found.link_client, client_context(AUTHORITY.bundle.pem)):
+    contexts = store_contexts(LEAF, AUTHORITY.bundle, NAME)
+    for context in (contexts.server, contexts.link_server, contexts.link_client, client_context(AUTHORITY.bundle.pem)):
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
         assert context.verify_flags & ssl.VERIFY_X509_STRICT
         assert context.options & ssl.OP_NO_RENEGOTIATION
     assert client_context(AUTHORITY.bundle.pem).check_hostname
-    assert found.server.verify_mode is ssl.VerifyMode.CERT_NONE  # clients show no certificate
-    assert found.link_server.verify_mode is found.link_client.verify_mode is ssl.VerifyMode.CERT_REQUIRED
-    assert 13 < (found.expires_s - time.time()) / 86_400 < 15
+    assert contexts.server.verify_mode is ssl.VerifyMode.CERT_NONE  # clients show no certificate
+    assert contexts.link_server.verify_mode is contexts.link_client.verify_mode is ssl.VerifyMode.CERT_REQUIRED
+    assert 13 < (contexts.expires_s - time.time()) / 86_400 < 15
 
 
 @pytest.mark.parametrize(

@@ -305,8 +305,8 @@ def test_segments_of_a_table_come_with_a_token(guarded: Guarded):
     config = pb.KeyValueTableConfig(scope="s", kvtName="t", partitionCount=1, primaryKeyLength=4)
     guarded.grant({"prn::/scope:s": READ_UPDATE, TABLE_T: READ})
     assert guarded.call("createKeyValueTable", config).status == pb.CreateKeyValueTableStatus.SUCCESS
-    found = guarded.call("getCurrentSegmentsKeyValueTable", pb.KeyValueTableInfo(scope="s", kvtName="t"))
-    assert guarded.claims(found.delegationToken) == {TABLE_T: READ}
+    reply = guarded.call("getCurrentSegmentsKeyValueTable", pb.KeyValueTableInfo(scope="s", kvtName="t"))
+    assert guarded.claims(reply.delegationToken) == {TABLE_T: READ}
 
 
 def test_clients_can_decode_the_body_of_a_token(guarded: Guarded):

@@ -177,18 +177,18 @@ async def test_wrong_passwords_elsewhere_lock_no_user_out(desk: Desk):
 
 
 async def test_guesses_at_the_same_time_are_no_way_round(desk: Desk):
-    found = await asyncio.gather(*(desk.refused("ann", f"guess {number}") for number in range(60)))
-    assert found.count(UNAUTHENTICATED) <= FAILURES_MAX + credentials.HASHES_AT_ONCE
+    results = await asyncio.gather(*(desk.refused("ann", f"guess {number}") for number in range(60)))
+    assert results.count(UNAUTHENTICATED) <= FAILURES_MAX + credentials.HASHES_AT_ONCE
     assert desk.hashes <= FAILURES_MAX + credentials.HASHES_AT_ONCE
     assert desk.most_at_once <= credentials.HASHES_AT_ONCE
 
 
 async def test_calls_that_wait_for_hashes_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(credentials, "WAITING_MAX", 2)
-    found = await asyncio.gather(
+    results = await asyncio.gather(
         *(desk.refused(f"user{number}", peer=f"ipv4:10.0.0.{number}:1") for number in range(5))
     )
-    assert (found.count(UNAUTHENTICATED), found.count(ThrottledError.code)) == (2, 3)
+    assert (results.count(UNAUTHENTICATED), results.count(ThrottledError.code)) == (2, 3)
 
 
 async def test_removed_user_is_refused_at_once(desk: Desk):

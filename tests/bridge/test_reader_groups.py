@@ -50,8 +50,8 @@ def test_a_group_can_be_used_when_its_creation_is_answered(groups_bridge):
     bridge = groups_bridge
     created = bridge.call("createReaderGroup", _config())
     assert (created.status, created.config) == (pb.CreateReaderGroupResponse.SUCCESS, _config())
-    found = bridge.call("getReaderGroupConfig", _info())
-    assert (found.status, found.config) == (pb.ReaderGroupConfigResponse.SUCCESS, _config())
+    reply = bridge.call("getReaderGroupConfig", _info())
+    assert (reply.status, reply.config) == (pb.ReaderGroupConfigResponse.SUCCESS, _config())
     segments = bridge.call("getCurrentSegments", pb.StreamInfo(scope="s", stream="_RGg")).segmentRanges
     assert [segment.segmentId.segmentId for segment in segments] == [0]
     listed = bridge.call("listSubscribers", pb.StreamInfo(scope="s", stream="t"))
@@ -68,8 +68,8 @@ def test_creation_waits_for_a_concurrent_one(groups_bridge):
     groups_bridge.world.reader_groups.create_reader_group(
         "s", "g", OTHER_ID, ReaderGroupConfiguration((GroupStream("s", "t"),))
     )
-    found = groups_bridge.call("createReaderGroup", _config())
-    assert found.config.readerGroupId == OTHER_ID
+    reply = groups_bridge.call("createReaderGroup", _config())
+    assert reply.config.readerGroupId == OTHER_ID
     assert groups_bridge.world.streams.get_stream("s", "_RGg").segments == 1
 
 

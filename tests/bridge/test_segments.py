@@ -81,8 +81,8 @@ def test_a_sealed_stream_has_no_current_segments(bridge: Bridge):
 
 @pytest.mark.parametrize("rpc", ["getSegmentsImmediatlyFollowing", "getSegmentsImmediatelyFollowing"])
 def test_successors_name_the_segment_among_their_predecessors(bridge: Bridge, scaled: list[int], rpc):
-    found = bridge.call(rpc, pb.SegmentId(streamInfo=INFO, segmentId=0))
-    assert [(segment.segment.segmentId.segmentId, list(segment.value)) for segment in found.segments] == [
+    reply = bridge.call(rpc, pb.SegmentId(streamInfo=INFO, segmentId=0))
+    assert [(segment.segment.segmentId.segmentId, list(segment.value)) for segment in reply.segments] == [
         (scaled[0], [0]),
         (scaled[1], [0]),
     ]
@@ -121,8 +121,8 @@ def test_segments_after_an_end_that_was_read(bridge: Bridge, scaled: list[int]):
     """A Java client subtracts the offsets of its cut from the lengths of these segments."""
     asked = pb.StreamCutRange(streamInfo=INFO)
     getattr(asked, "from").update({0: -1, 1: 0})
-    found = bridge.call("getSegmentsBetween", asked).segments
-    assert [segment.segmentId for segment in found] == [1, *scaled]
+    segments = bridge.call("getSegmentsBetween", asked).segments
+    assert [segment.segmentId for segment in segments] == [1, *scaled]
     asked.to.update({scaled[0]: 0, scaled[1]: 0, 1: 0})
     assert {segment.segmentId for segment in bridge.call("getSegmentsBetween", asked).segments} == {1, *scaled}
     to_the_end = pb.StreamCutRange(streamInfo=INFO, to={0: (1 << 63) - 1, 1: 0})

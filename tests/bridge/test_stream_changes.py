@@ -89,8 +89,8 @@ def test_a_truncation_at_the_end_of_a_segment(scaled: Bridge):
 
 def test_clients_find_their_way_out_of_truncated_segments(scaled: Bridge):
     scaled.call("truncateStream", cut({S2: 0, S3: 0, 1: 7}))
-    found = scaled.call("getSegmentsImmediatlyFollowing", pb.SegmentId(streamInfo=info(), segmentId=0))
-    assert [segment.segment.segmentId.segmentId for segment in found.segments] == [S2, S3]
+    reply = scaled.call("getSegmentsImmediatlyFollowing", pb.SegmentId(streamInfo=info(), segmentId=0))
+    assert [segment.segment.segmentId.segmentId for segment in reply.segments] == [S2, S3]
     of_epoch = scaled.call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=info(), epoch=0))
     assert [segment_range.segmentId.segmentId for segment_range in of_epoch.segmentRanges] == [0, 1]
     head = scaled.call("getSegments", pb.GetSegmentsRequest(streamInfo=info()))

@@ -152,11 +152,11 @@ def test_a_configuration_comes_back_whole(bridge: Bridge):
 def test_every_inner_message_of_a_configuration_is_set(bridge: Bridge):
     """The Rust client takes an absent one for a broken server."""
     bridge.call("createStream", config(segments=3))
-    found = bridge.call("getStreamConfiguration", info())
-    assert found.HasField("streamInfo")
-    assert found.HasField("tags")
-    assert found.scalingPolicy == pb.ScalingPolicy(minNumSegments=3)
-    assert found.retentionPolicy == pb.RetentionPolicy(retentionMax=INT64_MAX)
+    reply = bridge.call("getStreamConfiguration", info())
+    assert reply.HasField("streamInfo")
+    assert reply.HasField("tags")
+    assert reply.scalingPolicy == pb.ScalingPolicy(minNumSegments=3)
+    assert reply.retentionPolicy == pb.RetentionPolicy(retentionMax=INT64_MAX)
     assert bridge.refused("getStreamConfiguration", info("none")) is grpc.StatusCode.NOT_FOUND
     assert bridge.refused("getStreamConfiguration", info("a/b")) is grpc.StatusCode.NOT_FOUND
 
@@ -225,8 +225,8 @@ def _list_request(rpc: str, token: pb.ContinuationToken, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("scope", ["none", "", "_system", "a/b"])
 def test_list_of_a_missing_scope_is_empty_with_its_status(bridge: Bridge, scope):
-    found = bridge.call("listStreamsInScope", pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=scope)))
-    assert (list(found.streams), found.status) == ([], pb.StreamsInScopeResponse.SCOPE_NOT_FOUND)
+    reply = bridge.call("listStreamsInScope", pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope=scope)))
+    assert (list(reply.streams), reply.status) == ([], pb.StreamsInScopeResponse.SCOPE_NOT_FOUND)
 
 
 def test_scale(bridge: Bridge):

@@ -54,8 +54,8 @@ def test_they_are_listed(bridge: Bridge, subscribers: SubscriberService, monkeyp
     monkeypatch.setattr("headrace.bridge.reader_group_rpcs.PAGE_ITEMS_MAX", 2)
     for name in ("s/a", "s/b", "other/c", "d"):
         subscribers.register("s", "t", name, 0)
-    found = bridge.call("listSubscribers", _info())
-    assert (found.status, sorted(found.subscribers)) == (0, ["d", "other/c", "s/a", "s/b", "s/group"])
+    reply = bridge.call("listSubscribers", _info())
+    assert (reply.status, sorted(reply.subscribers)) == (0, ["d", "other/c", "s/a", "s/b", "s/group"])
     assert bridge.call("listSubscribers", _info("none")).status == pb.SubscribersResponse.STREAM_NOT_FOUND
     assert bridge.call("listSubscribers", _info("a/b")).status == pb.SubscribersResponse.STREAM_NOT_FOUND
 

@@ -21,8 +21,8 @@ def _info(name: str = "k", scope: str = "s") -> pb.KeyValueTableInfo:
 
 def test_a_table_can_be_used_when_its_creation_is_answered(bridge: Bridge):
     assert bridge.call("createKeyValueTable", _config()).status == pb.CreateKeyValueTableStatus.SUCCESS
-    found = bridge.call("getKeyValueTableConfiguration", _info())
-    assert (found.status, found.config) == (pb.KeyValueTableConfigResponse.SUCCESS, _config())
+    reply = bridge.call("getKeyValueTableConfiguration", _info())
+    assert (reply.status, reply.config) == (pb.KeyValueTableConfigResponse.SUCCESS, _config())
     ranges = bridge.call("getCurrentSegmentsKeyValueTable", _info()).segmentRanges
     assert [
         (segment_range.segmentId.segmentId, segment_range.minKey, segment_range.maxKey) for segment_range in ranges
@@ -42,8 +42,8 @@ def test_a_table_is_gone_when_its_deletion_is_answered(bridge: Bridge):
     assert bridge.call("deleteKeyValueTable", _info()).status == pb.DeleteKVTableStatus.SUCCESS
     assert bridge.world.bare_segment_stores.names() == []
     assert bridge.call("deleteKeyValueTable", _info()).status == pb.DeleteKVTableStatus.TABLE_NOT_FOUND
-    found = bridge.call("getKeyValueTableConfiguration", _info())
-    assert found.status == pb.KeyValueTableConfigResponse.TABLE_NOT_FOUND
+    reply = bridge.call("getKeyValueTableConfiguration", _info())
+    assert reply.status == pb.KeyValueTableConfigResponse.TABLE_NOT_FOUND
     assert bridge.refused("getCurrentSegmentsKeyValueTable", _info()) is grpc.StatusCode.NOT_FOUND
 
 

@@ -298,9 +298,9 @@ def deployed() -> Iterator[Resources]:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        return int(occupied.getsockname()[1])
 
 
 def test_the_process_serves_with_its_certificate(issuer: Issuer, deployed: Resources, tmp_path: Path):

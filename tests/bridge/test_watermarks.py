@@ -68,12 +68,14 @@ def test_mark_stream_has_one_segment_created_on_request(with_stream: Bridge):
     stores = with_stream.world.bare_segment_stores
     assert MARK_SEGMENT not in stores.names()
     for _ in range(2):
-        (found,) = with_stream.call("getCurrentSegments", info("_MARKt")).segmentRanges
-        assert (found.segmentId.streamInfo.stream, found.segmentId.segmentId) == ("_MARKt", 0)
-        assert (found.minKey, found.maxKey) == (0.0, 1.0)
+        (segment_range,) = with_stream.call("getCurrentSegments", info("_MARKt")).segmentRanges
+        assert (segment_range.segmentId.streamInfo.stream, segment_range.segmentId.segmentId) == ("_MARKt", 0)
+        assert (segment_range.minKey, segment_range.maxKey) == (0.0, 1.0)
     assert stores.segment_info(MARK_SEGMENT).length == 0
-    (found,) = with_stream.call("getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=info("_MARKt"))).segmentRanges
-    assert found.segmentId.segmentId == 0
+    (segment_range,) = with_stream.call(
+        "getEpochSegments", pb.GetEpochSegmentsRequest(streamInfo=info("_MARKt"))
+    ).segmentRanges
+    assert segment_range.segmentId.segmentId == 0
     stores.extend(MARK_SEGMENT, 10)
     stores.truncate_segment(MARK_SEGMENT, 4)
     (location,) = with_stream.call("getSegments", pb.GetSegmentsRequest(streamInfo=info("_MARKt"))).segments

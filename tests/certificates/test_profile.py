@@ -56,8 +56,8 @@ def _extension(certificate: x509.Certificate, kind: type[x509.ExtensionType]) ->
 
 
 def test_an_authority_has_the_profile(issuer: Issuer):
-    found = issuer.certificate
-    basic, usage = _extension(found, x509.BasicConstraints), _extension(found, x509.KeyUsage)
+    certificate = issuer.certificate
+    basic, usage = _extension(certificate, x509.BasicConstraints), _extension(certificate, x509.KeyUsage)
     assert (basic.critical, basic.value) == (True, x509.BasicConstraints(ca=True, path_length=0))
     assert isinstance(usage.value, x509.KeyUsage)
     assert (usage.critical, usage.value.key_cert_sign, usage.value.crl_sign, usage.value.digital_signature) == (
@@ -66,10 +66,10 @@ def test_an_authority_has_the_profile(issuer: Issuer):
         True,
         False,
     )
-    assert not _extension(found, x509.SubjectKeyIdentifier).critical
-    assert found.subject == found.issuer
-    assert end_s(found) - made_at_s(found) == AUTHORITY_LIFE_S
-    assert isinstance(found.signature_hash_algorithm, hashes.SHA256)
+    assert not _extension(certificate, x509.SubjectKeyIdentifier).critical
+    assert certificate.subject == certificate.issuer
+    assert end_s(certificate) - made_at_s(certificate) == AUTHORITY_LIFE_S
+    assert isinstance(certificate.signature_hash_algorithm, hashes.SHA256)
 
 
 def test_two_authorities_never_share_a_name():
@@ -78,22 +78,22 @@ def test_two_authorities_never_share_a_name():
 
 @pytest.mark.parametrize("is_client", [True, False])
 def test_a_leaf_has_the_profile(issuer: Issuer, is_client: bool):
-    found = load_certificate(issuer.issue(is_client=is_client).certificate)
-    names, basic = _extension(found, x509.SubjectAlternativeName), _extension(found, x509.BasicConstraints)
+    certificate = load_certificate(issuer.issue(is_client=is_client).certificate)
+    names, basic = _extension(certificate, x509.SubjectAlternativeName), _extension(certificate, x509.BasicConstraints)
     assert (names.critical, list(names.value)) == (True, [x509.DNSName(NAME)])
     assert (basic.critical, basic.value) == (True, x509.BasicConstraints(ca=False, path_length=None))
-    usage = _extension(found, x509.KeyUsage)
+    usage = _extension(certificate, x509.KeyUsage)
     assert isinstance(usage.value, x509.KeyUsage)
     assert (usage.critical, usage.value.digital_signature, usage.value.key_cert_sign) == (True, True, False)
     uses = [ExtendedKeyUsageOID.SERVER_AUTH, *([ExtendedKeyUsageOID.CLIENT_AUTH] if is_client else [])]
-    assert list(_extension(found, x509.ExtendedKeyUsage).value) == uses
-    assert len(found.subject) == 0
-    assert found.issuer == issuer.certificate.subject
-    assert (made_at_s(found), end_s(found)) == (NOW_S, NOW_S + LEAF_LIFE_S)
-    assert int(found.not_valid_before_utc.timestamp()) == NOW_S - BACKDATED_S
-    assert isinstance(_extension(found, x509.AuthorityKeyIdentifier).value, x509.AuthorityKeyIdentifier)
-    assert isinstance(_extension(found, x509.SubjectKeyIdentifier).value, x509.SubjectKeyIdentifier)
-    key = found.public_key()
+    assert list(_extension(certificate, x509.ExtendedKeyUsage).value) == uses
+    assert len(certificate.subject) == 0
+    assert certificate.issuer == issuer.certificate.subject
+    assert (made_at_s(certificate), end_s(certificate)) == (NOW_S, NOW_S + LEAF_LIFE_S)
+    assert int(certificate.not_valid_before_utc.timestamp()) == NOW_S - BACKDATED_S
+    assert isinstance(_extension(certificate, x509.AuthorityKeyIdentifier).value, x509.AuthorityKeyIdentifier)
+    assert isinstance(_extension(certificate, x509.SubjectKeyIdentifier).value, x509.SubjectKeyIdentifier)
+    key = certificate.public_key()
     assert isinstance(key, ec.EllipticCurvePublicKey)
     assert isinstance(key.curve, ec.SECP256R1)
 
@@ -160,8 +160,8 @@ def test_a2_openssl_accepts_the_profile(issuer: Issuer, tmp_path: Path, purpose:
     (tmp_path / "ca.pem").write_text(pem(issuer.certificate))
     (tmp_path / "leaf.pem").write_text(issuer.issue().certificate)
     command = ["openssl", "verify", "-x509_strict", "-purpose", purpose, "-CAfile", "ca.pem", "leaf.pem"]
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout) == (0, "leaf.pem: OK\n"), found.stderr
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stdout) == (0, "leaf.pem: OK\n"), finished.stderr
 
 
 def test_what_was_issued_is_fit(issuer: Issuer):

@@ -190,9 +190,9 @@ def test_a_bundle_that_always_changes_ends_the_run(world: CertificateWorld, monk
     def before(step: str) -> None:
         nonlocal writes
         writes += 1
-        found = find_trust(world.store)
-        assert found is not None
-        world.store.write(write_trust(found.bundle, found.version))
+        trust = find_trust(world.store)
+        assert trust is not None
+        world.store.write(write_trust(trust.bundle, trust.version))
 
     world.before = before
     with pytest.raises(ConflictError):

@@ -11,8 +11,8 @@ from headrace.topology import CONTAINER_COUNT
 def test_a_cluster_without_stores(ok: Show, as_json: ReadJson):
     assert ok("cluster", "stores") == "none\n"
     assert as_json("cluster", "stores") == {"mapVersion": None, "containerCount": CONTAINER_COUNT, "stores": []}
-    found = as_json("cluster", "containers")
-    assert [container["container"] for container in found["containers"]] == list(range(CONTAINER_COUNT))
+    document = as_json("cluster", "containers")
+    assert [container["container"] for container in document["containers"]] == list(range(CONTAINER_COUNT))
     assert len(ok("cluster", "containers").splitlines()) == CONTAINER_COUNT + 1
 
 

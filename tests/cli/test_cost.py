@@ -11,9 +11,9 @@ from headrace.cli.application import run
 
 def test_lines_add_up(capsys: pytest.CaptureFixture[str]):
     assert run(["cost", "--mb-per-s", "10", "--readers", "3", "--retention-days", "7", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert sum(line["dollars"] for line in found["lines"]) == pytest.approx(found["dollars"], abs=0.1)
-    assert [line["text"].split(",")[0] for line in found["others"]] == [
+    document = json.loads(capsys.readouterr().out)
+    assert sum(line["dollars"] for line in document["lines"]) == pytest.approx(document["dollars"], abs=0.1)
+    assert [line["text"].split(",")[0] for line in document["others"]] == [
         "Kinesis provisioned",
         "Kinesis on demand",
         "Kinesis On-demand Advantage",

@@ -70,20 +70,20 @@ def test_raw_events_do_not_depend_on_pieces(events: list[bytes], sizes: list[int
 def test_lines_that_are_too_long_are_left_out(data: bytes, sizes: list[int], from_line: int):
     refused: list[RefusedRow] = []
     rules = InputRules(from_line=from_line, event_bytes_max=EVENT_BYTES_MAX, refuse=refused.append)
-    found = list(line_batches(CountedInput(Pieces(data, sizes)), rules))
+    batches = list(line_batches(CountedInput(Pieces(data, sizes)), rules))
     lines = [line.removesuffix(b"\r") for line in data.removesuffix(b"\n").split(b"\n")] if data else []
     wanted = list(enumerate(lines, 1))[from_line - 1 :]
-    assert [event for batch in found for event in batch.events] == [
+    assert [event for batch in batches for event in batch.events] == [
         line for _, line in wanted if len(line) <= EVENT_BYTES_MAX
     ]
     assert [row.line for row in refused] == [number for number, line in wanted if len(line) > EVENT_BYTES_MAX]
     assert all(row.content and len(row.content) > EVENT_BYTES_MAX for row in refused)
     if wanted:
-        assert found[-1].next_line == len(lines) + 1
+        assert batches[-1].next_line == len(lines) + 1
 
 
 @given(st.lists(st.binary(max_size=EVENT_BYTES_MAX), max_size=6), st.integers(1, 8))
 def test_raw_events_from_a_number_on(events: list[bytes], from_line: int):
     data = b"".join(len(event).to_bytes(4, "big") + event for event in events)
-    found = line_batches(CountedInput(io.BytesIO(data)), InputRules("raw", from_line=from_line))
-    assert [event for batch in found for event in batch.events] == events[from_line - 1 :]
+    batches = line_batches(CountedInput(io.BytesIO(data)), InputRules("raw", from_line=from_line))
+    assert [event for batch in batches for event in batch.events] == events[from_line - 1 :]

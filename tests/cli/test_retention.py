@@ -10,22 +10,27 @@ def test_what_is_kept_of_a_stream(stream: str, ok: Show, as_json: ReadJson):
     shown = ok("retention", "get", stream)
     assert "retention      everything is kept" in shown
     assert "nothing is truncated" in shown
-    found = as_json("retention", "get", stream)
-    assert set(found) == {
+    document = as_json("retention", "get", stream)
+    assert set(document) == {
         "policy", "timeMs", "oldestEventAfterMs", "keptBytes", "retentionSet", "oldestCutMs", "newestCutMs",
         "subscribers", "nextCutMs", "next",
     }  # fmt: skip
-    assert set(found["next"]) == {"case", "why", "bytes", "cut"}
-    assert (found["policy"], found["keptBytes"], found["nextCutMs"], found["next"]["cut"]) == (None, 0, None, None)
+    assert set(document["next"]) == {"case", "why", "bytes", "cut"}
+    assert (document["policy"], document["keptBytes"], document["nextCutMs"], document["next"]["cut"]) == (
+        None,
+        0,
+        None,
+        None,
+    )
 
 
 def test_the_policy_is_shown(ok: Show, as_json: ReadJson):
     ok("scope", "create", "s")
     ok("stream", "create", "s/t", "--retain-days", "7", "--retain-max", "30")
     assert "at least 7 d, at most 30 d" in ok("retention", "get", "s/t")
-    found = as_json("retention", "get", "s/t")
-    assert found["policy"] == {"type": "LIMITED_DAYS", "value": 7, "maxValue": 30}
-    assert found["nextCutMs"] == found["timeMs"]
+    document = as_json("retention", "get", "s/t")
+    assert document["policy"] == {"type": "LIMITED_DAYS", "value": 7, "maxValue": 30}
+    assert document["nextCutMs"] == document["timeMs"]
 
 
 def test_a_subscriber_from_beginning_to_end(api: ApiInMemory, stream: str, ok: Show, as_json: ReadJson, run: Run):

@@ -58,8 +58,8 @@ def test_rows_do_not_depend_on_pieces(rows: list[list[str]], sizes: list[int], f
         first_lines.append(text.getvalue().count("\n") + 1)
         writer.writerow(row)
     rules = InputRules("csv", text_cells=True, from_line=from_line)
-    found = list(csv_batches(CountedInput(Pieces(text.getvalue().encode(), sizes)), rules))
-    assert [json.loads(event) for batch in found for event in batch.events] == [
+    batches = list(csv_batches(CountedInput(Pieces(text.getvalue().encode(), sizes)), rules))
+    assert [json.loads(event) for batch in batches for event in batch.events] == [
         {"a": a, "b": b} for (a, b), line in zip(rows, first_lines, strict=True) if line >= from_line
     ]
 
@@ -88,8 +88,8 @@ def test_rows_do_not_depend_on_pieces(rows: list[list[str]], sizes: list[int], f
     ],
 )
 def test_a_cell_is_what_json_would_read(cell: str, value: Any):
-    found = json.loads(cell_json(cell))
-    assert (found, type(found)) == (value, type(value))
+    document = json.loads(cell_json(cell))
+    assert (document, type(document)) == (value, type(value))
 
 
 def test_digits_of_a_number_are_kept():
@@ -156,10 +156,10 @@ def _parquet(table: pa.Table, **rules: Any) -> tuple[list[Any], list[str | None]
     file.seek(0)
     refused: list[RefusedRow] = []
     source = CountedInput(file, "a.parquet")
-    found = list(parquet_batches(source, InputRules("parquet", refuse=refused.append, **rules)))
+    batches = list(parquet_batches(source, InputRules("parquet", refuse=refused.append, **rules)))
     assert source.bytes_read == file.getbuffer().nbytes
-    events = [json.loads(event) for batch in found for event in batch.events]
-    keys = [key for batch in found for key in batch.routing_keys or ()]
+    events = [json.loads(event) for batch in batches for event in batch.events]
+    keys = [key for batch in batches for key in batch.routing_keys or ()]
     return events, keys, [row.line for row in refused]
 
 

@@ -42,12 +42,12 @@ def test_segments_at_a_point(scaled: str, ok: Show, as_json: ReadJson):
 
 @pytest.mark.parametrize(("cut", "epoch"), [("0@0:0,1@0:0", 0), (f"{FIRST}:0,3@1:0,1@0:0", 1)])
 def test_segments_of_a_stream_cut(scaled: str, ok: Show, as_json: ReadJson, cut: str, epoch: int):
-    found = as_json("segment", "list", scaled, "--at", cut)
-    assert found["epoch"] == epoch
+    document = as_json("segment", "list", scaled, "--at", cut)
+    assert document["epoch"] == epoch
     at_epoch = as_json("segment", "list", scaled, "--epoch", str(epoch))
-    assert found == at_epoch
+    assert document == at_epoch
     text = as_json("stream", "cut", scaled, "--at", "earliest" if epoch == 0 else "latest")["text"]
-    assert as_json("segment", "list", scaled, "--at", text) == found
+    assert as_json("segment", "list", scaled, "--at", text) == document
     assert ok("segment", "list", scaled, "--at", cut) == ok("segment", "list", scaled, "--epoch", str(epoch))
 
 
@@ -71,9 +71,9 @@ def test_successors_and_predecessors(scaled: str, ok: Show, as_json: ReadJson):
 
 def test_the_endpoint_of_a_segment(stream: str, api: ApiInMemory, ok: Show, as_json: ReadJson):
     api.claim_containers("store.test", 4711)
-    found = as_json("segment", "endpoint", stream, "0")
-    assert (found["host"], found["port"], found["zone"]) == ("store.test", 4711, "local")
-    assert set(found) == {"host", "port", "zone", "container", "epoch", "tlsName"}
+    document = as_json("segment", "endpoint", stream, "0")
+    assert (document["host"], document["port"], document["zone"]) == ("store.test", 4711, "local")
+    assert set(document) == {"host", "port", "zone", "container", "epoch", "tlsName"}
     assert "store.test" in ok("segment", "endpoint", stream, "1")
 
 
@@ -96,9 +96,9 @@ def letter(stream: str, api: ApiInMemory, ok: Show) -> str:
     """The id of the letter of a scale that was taken back."""
     api.works = False
     ok("stream", "scale", stream, "--seal", "0", "--range", "0:0.25,0.25:0.5", "--no-wait")
-    found: str = api.die(CAUSE).letter_id
+    letter_id: str = api.die(CAUSE).letter_id
     api.works = True
-    return found
+    return letter_id
 
 
 def test_dead_letters_are_listed(letter: str, ok: Show, as_json: ReadJson):

@@ -30,11 +30,11 @@ def test_a_stream_is_scaled_evenly(stream: str, as_json: ReadJson, count: int, k
     as_json("stream", "update", stream, "--segments", "1")
     done = as_json("stream", "scale", stream, "--segments", str(count))
     assert done["status"] == "SUCCESS"
-    found = as_json("segment", "list", stream)["segments"]
-    assert [(segment["low"], segment["high"]) for segment in found] == [
+    segments = as_json("segment", "list", stream)["segments"]
+    assert [(segment["low"], segment["high"]) for segment in segments] == [
         (key_range.low, key_range.high) for key_range in equal_ranges(count)
     ]
-    assert [segment["segment"] for segment in found if segment["segment"] < 2] == kept
+    assert [segment["segment"] for segment in segments if segment["segment"] < 2] == kept
     assert done["sealedSegments"] == ([] if kept else [0, 1])
 
 

@@ -40,9 +40,9 @@ def test_table_is_created_listed_and_deleted(table: str, ok: Show, as_json: Read
 
 
 def test_segments_of_a_table(table: str, api: ApiInMemory, ok: Show, as_json: ReadJson):
-    found = as_json("table", "segments", table)
-    assert (found["primaryKeyLength"], found["secondaryKeyLength"]) == (8, 0)
-    assert [(segment["low"], segment["high"]) for segment in found["segments"]] == [(0.0, 0.5), (0.5, 1.0)]
+    document = as_json("table", "segments", table)
+    assert (document["primaryKeyLength"], document["secondaryKeyLength"]) == (8, 0)
+    assert [(segment["low"], segment["high"]) for segment in document["segments"]] == [(0.0, 0.5), (0.5, 1.0)]
     assert ok("table", "segments", table).splitlines()[0] == "SEGMENT  FROM KEY  TO KEY  NAME"
     api.claim_containers("store.test", 4711)
     assert as_json("table", "endpoint", table, "0")["port"] == 4711

@@ -61,10 +61,10 @@ async def write(headrace: AsyncHeadrace, events: list[bytes], key: str | None = 
 
 async def read(headrace: AsyncHeadrace, part: SegmentRange) -> list[bytes]:
     async with headrace.range_reader(part) as reader:
-        found = [event.event async for event in reader]
+        events = [event.event async for event in reader]
         assert reader.unread.length_bytes == 0
         assert await reader.read_batch() is None
-    return found
+    return events
 
 
 def test_ranges_are_read_at_once(run: Run) -> None:
@@ -78,8 +78,8 @@ def test_ranges_are_read_at_once(run: Run) -> None:
         await write(headrace, events[250:])
         ranges = await headrace.segment_ranges("shop", "orders", bytes_max=500)
         assert len(ranges) > 10
-        found = await asyncio.gather(*(read(headrace, part) for part in ranges))
-        assert sorted(event for part in found for event in part) == sorted(events)
+        results = await asyncio.gather(*(read(headrace, part) for part in ranges))
+        assert sorted(event for part in results for event in part) == sorted(events)
         rest = await headrace.segment_ranges("shop", "orders", middle)
         assert sorted([event for part in rest for event in await read(headrace, part)]) == sorted(events[250:])
 
@@ -174,7 +174,7 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
 def test_a_cancelled_call_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def program(headrace: AsyncHeadrace) -> None:
         async with behind_gate(headrace, monkeypatch) as (reader, gate):
-            found: list[bytes] = []
+            events: list[bytes] = []
             is_over = False
             while not is_over:
                 waiting = asyncio.create_task(reader.read_batch())
@@ -186,8 +186,8 @@ def test_a_cancelled_call_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPatc
                 gate.passes.release()
                 batch = await again
                 is_over = batch is None
-                found += batch.events if batch is not None else []
-            assert found == LARGE
+                events += batch.events if batch is not None else []
+            assert events == LARGE
 
     run(program)
 
@@ -210,15 +210,15 @@ def test_several_tasks_share_the_batches(run: Run) -> None:
     async def program(headrace: AsyncHeadrace) -> None:
         await write(headrace, LARGE * 2, "key")
         (part,) = await headrace.segment_ranges("shop", "orders")
-        found: list[bytes] = []
+        events: list[bytes] = []
         async with headrace.range_reader(part) as reader:
 
             async def take() -> None:
                 while (batch := await reader.read_batch()) is not None:
-                    found.extend(batch.events)
+                    events.extend(batch.events)
 
             await asyncio.gather(take(), take(), take())
-        assert found == LARGE * 2
+        assert events == LARGE * 2
 
     run(program)
 

@@ -134,13 +134,13 @@ def test_a_stream_splits_under_load_and_merges_when_idle(day: Day, headrace: Hea
     assert sizes == [1, 2, 4, 2, 1]
 
     headrace.admin.seal_stream("shop", "orders")
-    found: dict[str, list[int]] = defaultdict(list)
+    numbers_by_key: dict[str, list[int]] = defaultdict(list)
     with headrace.reader("shop", "orders") as reader:
         for read in reader:
             key, number = read.event.decode().split(":")
-            found[key].append(int(number))
-    assert set(found) == set(KEYS)
-    assert all(numbers == list(range(written)) for numbers in found.values())
+            numbers_by_key[key].append(int(number))
+    assert set(numbers_by_key) == set(KEYS)
+    assert all(numbers == list(range(written)) for numbers in numbers_by_key.values())
     epochs = headrace.admin.get_stream("shop", "orders").epoch
     assert epochs == 6, "two splits of two segments, and of the four two merges, then one"
     for before, after in pairwise(range(epochs + 1)):

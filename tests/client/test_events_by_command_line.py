@@ -106,10 +106,10 @@ def test_any_bytes_survive_writing_and_reading(run: Run, cluster: Cluster, form:
     elif form == "base64":
         assert [base64.b64decode(line) for line in shown.splitlines()] == events
     elif form == "json":
-        found = [json.loads(line) for line in shown.splitlines()]
+        documents = [json.loads(line) for line in shown.splitlines()]
         assert [
             document["event"].encode() if "event" in document else base64.b64decode(document["base64"])
-            for document in found
+            for document in documents
         ] == events
 
 

@@ -56,12 +56,12 @@ def truncated(headrace: Headrace) -> ReaderGroup:
 
 
 def read(reader: GroupReader, count: int) -> list[bytes]:
-    found: list[bytes] = []
-    while len(found) < count:
+    events: list[bytes] = []
+    while len(events) < count:
         batch = reader.read_batch(timeout_s=10)
         assert batch is not None
-        found += batch.events
-    return found
+        events += batch.events
+    return events
 
 
 def read_after_outage(reader: GroupReader) -> list[bytes]:

@@ -59,12 +59,12 @@ def _write(headrace: Headrace, numbers: range) -> None:
 
 
 def _read(reader: GroupReader, count: int) -> list[int]:
-    found: list[int] = []
-    while len(found) < count:
+    numbers: list[int] = []
+    while len(numbers) < count:
         batch = reader.read_batch()
         assert batch is not None
-        found += map(int, batch.events)
-    return found
+        numbers += map(int, batch.events)
+    return numbers
 
 
 def _lag(run: Run) -> dict[str, Any]:

@@ -41,12 +41,12 @@ def headrace(headrace: Headrace, request_queue: WorkingQueue, monkeypatch: pytes
 
 def some(reader: EventReader | GroupReader, count: int) -> list[bytes]:
     """The next events, by a loop that is left after them."""
-    found: list[bytes] = []
+    events: list[bytes] = []
     for read in reader:
-        found.append(read.event)
-        if len(found) == count:
+        events.append(read.event)
+        if len(events) == count:
             break
-    return found
+    return events
 
 
 def by_batch(reader: EventReader | GroupReader) -> list[bytes]:
@@ -164,17 +164,17 @@ def test_asynchronous_reader_continues_after_a_break(cluster: Cluster) -> None:
     """Leaving such a loop does not close its generator at once."""
 
     async def read() -> list[bytes]:
-        found: list[bytes] = []
+        events: list[bytes] = []
         transport = httpx.MockTransport(cluster.handle)
         async with (
             AsyncHeadrace("http://controller", transport=transport) as headrace,
             await headrace.reader("s", "t", start="earliest") as reader,
         ):
-            while len(found) < len(EVENTS):
+            while len(events) < len(EVENTS):
                 async for event in reader:
-                    found.append(event.event)
+                    events.append(event.event)
                     break
-        return found
+        return events
 
     cluster.put(0, *EVENTS)
     assert asyncio.run(read()) == EVENTS

@@ -109,8 +109,8 @@ def test_an_error_is_raised_again_and_is_no_end(cluster: Cluster):
 
     asyncio.run(read())
     with cluster.client() as client:
-        found = client.admin.stream_cut("s", "t", at="earliest")
-        with client.reader("s", "t", type(found).of("s", "t", cut)) as reader:
+        stream_cut = client.admin.stream_cut("s", "t", at="earliest")
+        with client.reader("s", "t", type(stream_cut).of("s", "t", cut)) as reader:
             events = iter(reader)
             for _ in range(2):
                 with pytest.raises(TruncatedError):
@@ -149,14 +149,14 @@ def test_a_time_out_does_not_end_that_of_a_group(group: Headrace, real: RealClus
         client = AsyncHeadrace("http://controller", transport=transport_to(real))
         async with client, await client.reader_group("shop", "g") as opened, await opened.reader("r") as reader:
             iterator: AsyncIterator[Any] = aiter(reader) if form == "events" else reader.arrow_batches()
-            found: list[bytes] = []
+            events: list[bytes] = []
             for written in (FIRST, SECOND):
                 await times_out(iterator)
                 await asyncio.to_thread(write, group, written)
-                while not set(written) <= set(found):
+                while not set(written) <= set(events):
                     item = await anext(iterator)
-                    found += [item.event] if form == "events" else item["event"].to_pylist()
-            return found
+                    events += [item.event] if form == "events" else item["event"].to_pylist()
+            return events
 
     assert asyncio.run(read()) == FIRST + SECOND
 
@@ -173,9 +173,9 @@ def test_a_cancelled_call_does_not_end_that_of_a_range(group: Headrace, real: Re
             for _ in range(3):
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(anext(iterator), 0)
-            found: list[bytes] = []
+            events: list[bytes] = []
             async for item in iterator:
-                found += [item.event] if form == "events" else item["event"].to_pylist()
-            return found
+                events += [item.event] if form == "events" else item["event"].to_pylist()
+            return events
 
     assert asyncio.run(read()) == FIRST + SECOND

@@ -73,9 +73,9 @@ def test_one_key(table: KeyValueTable) -> None:
     first = table.insert(b"0001", b"one", b"aa")
     with pytest.raises(AlreadyExistsError):
         table.insert(b"0001", b"two", b"aa")
-    found = table.get(b"0001", b"aa")
-    assert found is not None
-    assert (found.key, found.value, found.version) == (TableKey(b"0001", b"aa"), b"one", first)
+    entry = table.get(b"0001", b"aa")
+    assert entry is not None
+    assert (entry.key, entry.value, entry.version) == (TableKey(b"0001", b"aa"), b"one", first)
     second = table.replace(b"0001", b"two", first, b"aa")
     with pytest.raises(ConflictError) as stale:
         table.replace(b"0001", b"three", first, b"aa")
@@ -131,8 +131,8 @@ def test_many_keys_come_in_the_order_asked(table: KeyValueTable) -> None:
     keys = list(wanted)
     random.Random(3).shuffle(keys)
     asked = [*keys, TableKey(b"none", b"xx"), keys[0]]
-    found = table.get_all(asked)
-    assert [None if entry is None else entry.value for entry in found] == [
+    entries = table.get_all(asked)
+    assert [None if entry is None else entry.value for entry in entries] == [
         *(wanted[key] for key in keys),
         None,
         wanted[keys[0]],
@@ -144,8 +144,8 @@ def test_values_as_large_as_they_may_be(table: KeyValueTable) -> None:
     large = [bytes([number]) * TABLE_VALUE_BYTES_MAX for number in range(9)]
     for number, value in enumerate(large):
         table.put(b"0001", value, b"%02d" % number)
-    found = table.get_all([TableKey(b"0001", b"%02d" % number) for number in range(9)])
-    assert [entry.value for entry in found if entry is not None] == large
+    entries = table.get_all([TableKey(b"0001", b"%02d" % number) for number in range(9)])
+    assert [entry.value for entry in entries if entry is not None] == large
     assert [entry.value for entry in table.entries()] == large
 
 
@@ -247,12 +247,12 @@ def test_a_lost_answer_is_made_good(
     version = table.put(b"0001", b"old", b"aa")
     _lose_first_answer(monkeypatch, carried_out=carried_out)
     answer = OPERATIONS[name](table, version)
-    found = table.get(b"0002" if name == "insert" else b"0001", b"aa")
+    entry = table.get(b"0002" if name == "insert" else b"0001", b"aa")
     if name == "remove":
-        assert found is None
+        assert entry is None
     else:
-        assert found is not None
-        assert (found.value, found.version) == (b"new", answer)
+        assert entry is not None
+        assert (entry.value, entry.version) == (b"new", answer)
 
 
 def test_a_request_that_was_not_sent_has_no_lost_answer(

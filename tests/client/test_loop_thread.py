@@ -26,11 +26,11 @@ def thread() -> LoopThread:
 
 def warned(thread: LoopThread) -> list[str]:
     """What Python complains about while the thread ends."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         thread.close()
         gc.collect()
-    return [str(each.message) for each in found]
+    return [str(each.message) for each in caught]
 
 
 def test_tasks_that_begin_while_others_end_end_as_well(thread: LoopThread):

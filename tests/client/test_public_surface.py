@@ -75,10 +75,10 @@ ADMINS = {
 @pytest.mark.parametrize(("synchronous", "asynchronous"), ADMINS.values(), ids=ADMINS)
 def test_the_synchronous_admin_is_the_asynchronous_one(synchronous: type, asynchronous: type) -> None:
     def methods(kind: type) -> dict[str, tuple[inspect.Signature, str | None]]:
-        found = inspect.getmembers(kind, inspect.isfunction)
+        members = inspect.getmembers(kind, inspect.isfunction)
         return {
             name: (inspect.signature(function), inspect.getdoc(function))
-            for name, function in found
+            for name, function in members
             if not name.startswith("_")
         }
 
@@ -102,9 +102,9 @@ def test_both_clients_use_the_same_words(name: str) -> None:
 
 def test_both_entry_points_have_the_same_signatures() -> None:
     def parameters(kind: type) -> dict[str, list[str]]:
-        found = inspect.getmembers(kind, inspect.isfunction)
+        members = inspect.getmembers(kind, inspect.isfunction)
         return {
-            name: list(inspect.signature(function).parameters) for name, function in found if not name.startswith("_")
+            name: list(inspect.signature(function).parameters) for name, function in members if not name.startswith("_")
         }
 
     assert parameters(headrace.client.Headrace) == parameters(headrace.client.AsyncHeadrace)

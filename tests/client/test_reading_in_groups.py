@@ -85,12 +85,12 @@ def test_two_readers_share_the_segments(headrace: Headrace) -> None:
     write(headrace, range(400))
     group = create(headrace)
     with group.reader("r1") as first, group.reader("r2") as second:
-        found: list[int] = []
-        while len(found) < 400:
+        numbers: list[int] = []
+        while len(numbers) < 400:
             for reader in (first, second):
                 batch = reader.read_batch(timeout_s=0.05)
-                found += map(int, batch.events if batch else [])
-        assert sorted(found) == list(range(400))
+                numbers += map(int, batch.events if batch else [])
+        assert sorted(numbers) == list(range(400))
         assert sorted(len(owned) for owned in group.readers().values()) == [2, 2]
         assert not set(first.segments) & set(second.segments)
 
@@ -210,18 +210,18 @@ def test_checkpoint_on_request(headrace: Headrace) -> None:
     write(headrace, range(40))
     group = create(headrace)
     stop = threading.Event()
-    found: list[int] = []
+    numbers: list[int] = []
 
     def work() -> None:
         with group.reader() as reader:
             while not stop.is_set():
                 batch = reader.read_batch(timeout_s=0.05)
-                found.extend(map(int, batch.events if batch else []))
+                numbers.extend(map(int, batch.events if batch else []))
 
     readers = [threading.Thread(target=work) for _ in range(2)]
     for reader in readers:
         reader.start()
-    while len(found) < 40:
+    while len(numbers) < 40:
         time.sleep(0.02)
     checkpoint = group.checkpoint("c1")
     assert checkpoint.name == "c1"
@@ -229,7 +229,7 @@ def test_checkpoint_on_request(headrace: Headrace) -> None:
     assert cut == headrace.admin.stream_cut("shop", "orders") == group.stream_cuts()[0]
     assert group.lag().bytes_unread == 0
     write(headrace, range(40, 60))
-    while len(found) < 60:
+    while len(numbers) < 60:
         time.sleep(0.02)
     lag = group.lag()
     assert (
@@ -238,12 +238,12 @@ def test_checkpoint_on_request(headrace: Headrace) -> None:
         == headrace.admin.stream_cut_distance("shop", "orders", cut)
     )
     group.reset()
-    while len(found) < 80:
+    while len(numbers) < 80:
         time.sleep(0.02)
     stop.set()
     for reader in readers:
         reader.join()
-    assert Counter(found) == {**dict.fromkeys(range(40), 1), **dict.fromkeys(range(40, 60), 2)}
+    assert Counter(numbers) == {**dict.fromkeys(range(40), 1), **dict.fromkeys(range(40, 60), 2)}
 
 
 def test_checkpoint_that_waits_for_a_reader(headrace: Headrace) -> None:
@@ -274,7 +274,7 @@ def test_cut_has_segments_that_were_read_before_a_merge(headrace: Headrace, monk
     write(headrace, range(100, 120))
     headrace.admin.seal_stream("shop", "orders")
     group = create(headrace)
-    found: list[int] = []
+    numbers: list[int] = []
     answered: list[int] = []
     ask = AsyncAdmin.successors
 
@@ -289,16 +289,16 @@ def test_cut_has_segments_that_were_read_before_a_merge(headrace: Headrace, monk
     with monkeypatch.context() as patch:
         patch.setattr(AsyncAdmin, "successors", only_one)
         with group.reader("r1") as reader:
-            while not found or len(reader.segments) == 4:
+            while not numbers or len(reader.segments) == 4:
                 batch = reader.read_batch(timeout_s=0.05)
-                found += map(int, batch.events if batch else [])
+                numbers += map(int, batch.events if batch else [])
     (cut,) = group.checkpoint().cuts
     assert len(cut.positions) == 4
     assert headrace.admin.is_stream_cut_valid("shop", "orders", cut)
     group.reset([cut])
     second: list[int] = []
     drain(group, second)
-    assert set(found) | set(second) == set(range(120))
+    assert set(numbers) | set(second) == set(range(120))
 
 
 @pytest.mark.parametrize("to", ["start", "head", "tail"])
@@ -310,11 +310,11 @@ def test_reset(headrace: Headrace, to: str) -> None:
         assert [int(event) for event in reader.read_batch().events] == list(range(1, 10))  # type: ignore[union-attr]
         group.reset(to)  # type: ignore[arg-type]
         write(headrace, range(10, 11), "returns")
-        found: list[int] = []
-        while 10 not in found:
+        numbers: list[int] = []
+        while 10 not in numbers:
             batch = reader.read_batch()
-            found += map(int, batch.events if batch else [])
-        assert found == list(range({"start": 1, "head": 0, "tail": 10}[to], 11))
+            numbers += map(int, batch.events if batch else [])
+        assert numbers == list(range({"start": 1, "head": 0, "tail": 10}[to], 11))
     with pytest.raises(InvalidRequestError):
         group.reset([StreamCut.of("shop", "orders", {0: 0})])
 
@@ -358,9 +358,9 @@ def test_position_is_published_for_retention(headrace: Headrace, mode: Retention
 def test_group_survives_a_killed_store(headrace: Headrace, real: RealCluster) -> None:
     write(headrace, range(50), "returns")
     group = create(headrace, tail(headrace, "returns"))
-    found: list[int] = []
+    numbers: list[int] = []
     with group.reader("r1") as reader:
         real.kill_store()
         real.start_store()
-        found += [int(event.event) for event in reader]
-    assert found == list(range(50))
+        numbers += [int(event.event) for event in reader]
+    assert numbers == list(range(50))

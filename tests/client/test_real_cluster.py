@@ -41,11 +41,11 @@ SMALL_BLOCKS = WriterOptions(block_bytes=2_000, buffer_bytes=200_000)
 
 
 def _numbers(events: list[bytes]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
+    numbers_by_key: dict[str, list[int]] = defaultdict(list)
     for event in events:
         key, number = event.decode().split(":")
-        found[key].append(int(number))
-    return dict(found)
+        numbers_by_key[key].append(int(number))
+    return dict(numbers_by_key)
 
 
 def _halves(headrace: Headrace, stream: str) -> tuple[list[int], list[tuple[float, float]]]:
@@ -68,7 +68,7 @@ def test_the_life_of_a_stream(headrace: Headrace) -> None:
         admin.create_stream("shop", "orders")
     assert admin.create_stream("shop", "orders", exist_ok=True) == created
     assert admin.list_scopes() == ["shop"]
-    assert [found.stream for found in admin.list_streams("shop", tag="a")] == ["orders"]
+    assert [summary.stream for summary in admin.list_streams("shop", tag="a")] == ["orders"]
     assert admin.list_streams("shop", tag="c") == []
 
     with headrace.writer("shop", "orders") as writer:

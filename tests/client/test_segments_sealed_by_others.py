@@ -16,11 +16,11 @@ KEYS = [f"k{number}" for number in range(20)]
 
 
 def _numbers(events: list[bytes]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
+    numbers_by_key: dict[str, list[int]] = defaultdict(list)
     for event in events:
         key, number = event.decode().split(":")
-        found[key].append(int(number))
-    return dict(found)
+        numbers_by_key[key].append(int(number))
+    return dict(numbers_by_key)
 
 
 def _settled_epoch(headrace: Headrace) -> int:

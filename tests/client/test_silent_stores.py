@@ -109,14 +109,14 @@ def test_writer_leaves_a_silent_store_that_has_lost_its_segment(
 def test_reader_leaves_a_silent_store_that_has_lost_its_segment(cluster: Cluster, silent: SilentStore) -> None:
     cluster.put(0, b"event")
     with cluster.client() as headrace, headrace.reader("s", "t", start="earliest") as reader:
-        found: list[bytes] = []
-        reading = threading.Thread(target=lambda: found.append(next(iter(reader)).event))
+        events: list[bytes] = []
+        reading = threading.Thread(target=lambda: events.append(next(iter(reader)).event))
         reading.start()
         _until_searched(cluster)
         assert len(silent.accepted) == 1
         cluster.port = silent.other_port
         reading.join(WAIT_S)
-        assert found == [b"event"]
+        assert events == [b"event"]
 
 
 @pytest.mark.anyio

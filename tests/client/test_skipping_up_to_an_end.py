@@ -49,14 +49,14 @@ def read(
 ) -> list[int]:
     """All events up to the end; without one, as many as come at once."""
     options = ReaderOptions(on_truncation="skip", order=order)
-    found: list[int] = []
+    numbers: list[int] = []
     with headrace.reader("shop", "t", start, end, options=options) as reader:
         while not reader.ended and (batch := reader.read_batch(None if end else 5)) is not None:
-            found += map(int, batch.events)
+            numbers += map(int, batch.events)
             if end is None:
-                return found
+                return numbers
         assert reader.ended
-    return found
+    return numbers
 
 
 @ORDERS

@@ -73,8 +73,8 @@ def _of(command: wire.WireCommand | None) -> str:
 async def test_requests_at_once_share_one_fetch() -> None:
     api = _Api()
     tokens = _tokens(api)
-    found = await asyncio.gather(*(tokens.attached(_reading()) for _ in range(50)))
-    assert {_of(command) for command in found} == {"token-1"}
+    results = await asyncio.gather(*(tokens.attached(_reading()) for _ in range(50)))
+    assert {_of(command) for command in results} == {"token-1"}
     assert api.requests == [READ]
     assert _of(tokens.ready(_reading())) == "token-1"
 

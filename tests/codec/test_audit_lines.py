@@ -63,9 +63,9 @@ def test_no_text_makes_another_line_or_field(text: str):
     line = audit_text(replace(LINE, resource=text, principal=text, details={"body": text}))
     assert line.isascii()
     assert line.isprintable()
-    found = json.loads(line)
-    assert found.get("resource", "") == text[:TEXT_CHARACTERS_MAX]
-    assert found["action"] == LINE.action
+    document = json.loads(line)
+    assert document.get("resource", "") == text[:TEXT_CHARACTERS_MAX]
+    assert document["action"] == LINE.action
     assert len(line) < 12 * (2 * TEXT_CHARACTERS_MAX) + DETAILS_CHARACTERS_MAX + 1_000
 
 

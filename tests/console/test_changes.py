@@ -26,8 +26,8 @@ def editor(changing: ConsoleServer) -> Iterator[httpx.Client]:
 
 
 def active(client: Headrace, stream: str) -> list[tuple[int, float, float]]:
-    found = client.admin.epoch_segments("shop", stream).segments
-    return sorted((each.segment_id, each.low, each.high) for each in found)
+    segments = client.admin.epoch_segments("shop", stream).segments
+    return sorted((each.segment_id, each.low, each.high) for each in segments)
 
 
 def test_a_segment_is_split_and_merged(editor: httpx.Client, client: Headrace):

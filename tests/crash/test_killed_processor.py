@@ -56,8 +56,8 @@ def resources(make_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -
     sqs = aws_client("sqs", made.endpoint)
     for queue in topology.QUEUES:
         url = made.queue_urls[queue.name]
-        found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])["Attributes"]
-        redrive = json.loads(found["RedrivePolicy"]) | {"maxReceiveCount": RECEIVES_MAX}
+        attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])["Attributes"]
+        redrive = json.loads(attributes["RedrivePolicy"]) | {"maxReceiveCount": RECEIVES_MAX}
         changed = {"VisibilityTimeout": "2", "RedrivePolicy": json.dumps(redrive)}
         sqs.set_queue_attributes(QueueUrl=url, Attributes=changed)
     for name, value in made.environment().items():

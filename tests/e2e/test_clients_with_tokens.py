@@ -84,11 +84,11 @@ def test_events_and_ranges(client: Headrace, scope: str, url: str) -> None:
     assert client.admin.delegation_tokens.demanded
     with connect(url) as other:
         ranges = other.segment_ranges(scope, "orders")
-        found: list[bytes] = []
+        events: list[bytes] = []
         for part in ranges:
             with other.range_reader(part, read_history_from="segment_store") as reader:
-                found += [event.event for event in reader]
-        assert sorted(found) == sorted([*EVENTS, bytes(9 << 20)])
+                events += [event.event for event in reader]
+        assert sorted(events) == sorted([*EVENTS, bytes(9 << 20)])
         before = datetime.now(UTC) - timedelta(hours=1)
         assert set(other.stream_cut_at(scope, "orders", before).offsets.values()) == {0}
         with other.reader(scope, "orders") as reader:
@@ -102,13 +102,13 @@ def test_reader_groups(client: Headrace, scope: str, url: str) -> None:
     client.admin.reader_groups.create(scope, "billing", configuration)
     with connect(url) as other, other.reader_group(scope, "billing") as group:
         assert group.lag().events_unread == len(EVENTS)
-        found: list[bytes] = []
+        events: list[bytes] = []
         with group.reader("one") as reader:
-            while len(found) < len(EVENTS):
+            while len(events) < len(EVENTS):
                 batch = reader.read_batch(timeout_s=60)
                 assert batch is not None
-                found += batch.events
-        assert sorted(found) == sorted(EVENTS)
+                events += batch.events
+        assert sorted(events) == sorted(EVENTS)
 
 
 @pytest.mark.nightly
@@ -131,9 +131,9 @@ def test_tables(client: Headrace, scope: str, url: str) -> None:
         table.replace(b"aaaa", b"2", version)
         table.put(b"bbbb", b"3")
         table.remove(b"bbbb")
-        found = table.get(b"aaaa")
-        assert found is not None
-        assert (found.value, [entry.value for entry in table.entries()]) == (b"2", [b"2"])
+        entry = table.get(b"aaaa")
+        assert entry is not None
+        assert (entry.value, [entry.value for entry in table.entries()]) == (b"2", [b"2"])
     with connect(url) as reading, reading.key_value_table(scope, "prices") as table:
         assert [entry.key.primary for entry in table.entries()] == [b"aaaa"]
 

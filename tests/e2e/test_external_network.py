@@ -60,13 +60,13 @@ def test_all_connections_are_external(stack: dict[str, Any]):
     environment = os.environ | {"HEADRACE_URL": url, "HEADRACE_NETWORK": "external"}
     ended = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout)
-    assert found["read"] == list(range(101))
-    assert found["inGroup"]
-    assert set(found["names"]) <= {f"store-{index}.external.headrace.internal" for index in range(2)}
+    document = json.loads(ended.stdout)
+    assert document["read"] == list(range(101))
+    assert document["inGroup"]
+    assert set(document["names"]) <= {f"store-{index}.external.headrace.internal" for index in range(2)}
     # The system chose all ports: a store's own is not among them.
-    assert set(found["ports"]) <= {port_of(url), *stack["externalPorts"]}
-    assert set(found["ports"]) & set(stack["externalPorts"])
+    assert set(document["ports"]) <= {port_of(url), *stack["externalPorts"]}
+    assert set(document["ports"]) & set(stack["externalPorts"])
 
 
 def test_the_command_line_has_the_option(stack: dict[str, Any], capsys: pytest.CaptureFixture[str]):

@@ -49,8 +49,8 @@ class Stack:
 
     @property
     def state(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self._directory / "local-stack.json").read_text())
-        return found
+        document: dict[str, Any] = json.loads((self._directory / "local-stack.json").read_text())
+        return document
 
     def start(self, user: str, function: Callable[..., Any], *arguments: Any) -> foreign_client.Child:
         environment = {

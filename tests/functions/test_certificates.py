@@ -173,9 +173,9 @@ def test_a_second_authority_is_published(world: World):
     world.run()
     world.declare_key()
     world.run()
-    found = find_trust(world.store)
-    assert found is not None
-    assert len(found.bundle.certificates) == 2
+    trust = find_trust(world.store)
+    assert trust is not None
+    assert len(trust.bundle.certificates) == 2
 
 
 def test_the_end_of_an_authority_is_counted(world: World):
@@ -187,8 +187,8 @@ def test_the_end_of_an_authority_is_counted(world: World):
 
 def test_no_log_line_has_a_key(world: World, capsys: pytest.CaptureFixture[str]):
     world.run()
-    found = capsys.readouterr()
-    assert "PRIVATE" not in found.out + found.err
+    output = capsys.readouterr()
+    assert "PRIVATE" not in output.out + output.err
 
 
 def test_an_invalid_request_is_refused(world: World):

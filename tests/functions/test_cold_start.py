@@ -59,8 +59,8 @@ def _start(name: str, *builds: str, **variables: str) -> dict[str, Any]:
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    found: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
-    return found
+    document: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
+    return document
 
 
 @pytest.mark.parametrize(

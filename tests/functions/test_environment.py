@@ -56,14 +56,16 @@ def test_time_to_keep_completed_transactions_is_configurable():
 def test_buckets_are_as_many_as_the_deployment_says():
     program = "from headrace import topology; print(topology.BUCKET_COUNT, {t.buckets for t in topology.TICKS})"
     environment = os.environ | {"HEADRACE_BUCKET_COUNT": "32"}
-    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout == "32 {32, 1}\n"
+    finished = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert finished.stdout == "32 {32, 1}\n"
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "1.5"])
 def test_invalid_bucket_count_is_refused(text: str):
     environment = os.environ | {"HEADRACE_BUCKET_COUNT": text}
     program = [sys.executable, "-c", "from headrace import topology"]
-    found = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
-    assert found.returncode == 1
-    assert f"HEADRACE_BUCKET_COUNT is {text!r}: expected a whole number, at least 1" in found.stderr
+    finished = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 1
+    assert f"HEADRACE_BUCKET_COUNT is {text!r}: expected a whole number, at least 1" in finished.stderr

@@ -41,8 +41,8 @@ def test_create_get_and_delete_a_table(call: Call, world: FunctionWorld):
     assert (created.status, created.body["state"]) == (201, "CREATING")
     assert call("GET", f"{TABLES}/k/segments").status == 404
     world.work()
-    found = call("GET", f"{TABLES}/k").body
-    assert found == ASKED | {"scopeName": "s", "state": "ACTIVE", "creationTime": found["creationTime"]}
+    body = call("GET", f"{TABLES}/k").body
+    assert body == ASKED | {"scopeName": "s", "state": "ACTIVE", "creationTime": body["creationTime"]}
     assert call("GET", f"{TABLES}/k/segments").body == {
         "segments": [
             {"segmentId": 0, "name": "s/k_kvtable/0.#epoch.0", "low": 0.0, "high": 0.5},
@@ -82,8 +82,8 @@ def test_where_a_segment_is(call: Call, world: FunctionWorld, monkeypatch: pytes
     container = container_of_segment("s/k_kvtable/0.#epoch.0", CONTAINER_COUNT)
     claim = claim_body(ContainerClaim("store-0", "store.test", 12345, "local"))
     world.store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), claim))
-    found = call("GET", f"{TABLES}/k/segments/0/endpoint").body
-    assert (found["host"], found["port"]) == ("store.test", 12345)
+    body = call("GET", f"{TABLES}/k/segments/0/endpoint").body
+    assert (body["host"], body["port"]) == ("store.test", 12345)
 
 
 @pytest.mark.usefixtures("scope")

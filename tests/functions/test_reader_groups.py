@@ -35,8 +35,8 @@ def test_a_life(call: Call, world: FunctionWorld):
     created = call("POST", GROUPS, ASKED)
     assert (created.status, created.body["state"]) == (201, "CREATING")
     world.work()
-    found = call("GET", GROUP).body
-    assert found == {
+    body = call("GET", GROUP).body
+    assert body == {
         "scopeName": "s",
         "readerGroupName": "g",
         "readerGroupId": ID,
@@ -54,9 +54,9 @@ def test_a_life(call: Call, world: FunctionWorld):
     updated = call("PUT", GROUP, change)
     assert (updated.status, updated.body["state"], updated.body["generation"]) == (202, "UPDATING", 1)
     world.work()
-    found = call("GET", GROUP).body
-    assert found["streams"] == [{"scopeName": "s", "streamName": "t", "from": None, "to": None}]
-    assert (found["retentionType"], found["groupRefreshTimeMillis"]) == ("NONE", 7)
+    body = call("GET", GROUP).body
+    assert body["streams"] == [{"scopeName": "s", "streamName": "t", "from": None, "to": None}]
+    assert (body["retentionType"], body["groupRefreshTimeMillis"]) == ("NONE", 7)
     assert call("GET", "/v1/scopes/s/streams/t/subscribers").body["subscribers"] == []
     reset = call("POST", f"{GROUP}/reset", {"readerGroupId": ID, "generation": 1})
     assert (reset.status, reset.body["generation"]) == (202, 2)

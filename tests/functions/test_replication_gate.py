@@ -63,13 +63,13 @@ class World:
 
     def log(self, container: int, *members: int) -> None:
         log = ContainerLog(3, LogState.OPEN, tuple(REPLICAS[each] for each in members), (LedgerStart(1, 0),))
-        found = self.store.get(write_container_log(container, log, NO_VERSION).key)
-        self.store.write(write_container_log(container, log, NO_VERSION if found is None else found.version))
+        record = self.store.get(write_container_log(container, log, NO_VERSION).key)
+        self.store.write(write_container_log(container, log, NO_VERSION if record is None else record.version))
 
     def lease(self, number: int, change: Callable[[StoreLease], StoreLease]) -> None:
-        found = ClusterRecords(self.store).lease(f"store-{number}")
-        assert found is not None
-        self.store.write(write_lease(change(found.lease), found.version))
+        stored_lease = ClusterRecords(self.store).lease(f"store-{number}")
+        assert stored_lease is not None
+        self.store.write(write_lease(change(stored_lease.lease), stored_lease.version))
 
     def pause(self, seconds: float) -> None:
         """Stores renew their leases meanwhile."""

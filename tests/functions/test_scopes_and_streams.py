@@ -61,16 +61,16 @@ def test_a_stream_is_created_with_everything_that_was_asked(call: Call, world: F
     created = call("POST", "/v1/scopes/s/streams", asked)
     assert (created.status, created.body["state"]) == (201, "CREATING")
     world.work()
-    found = call("GET", "/v1/scopes/s/streams/t").body
-    assert found["creationTime"] > 0
-    assert found == asked | {
+    body = call("GET", "/v1/scopes/s/streams/t").body
+    assert body["creationTime"] > 0
+    assert body == asked | {
         "scopeName": "s",
         "streamTags": ["a", "b"],
         "acknowledgedBy": "STORES",
         "state": "ACTIVE",
         "epoch": 0,
         "segments": 3,
-        "creationTime": found["creationTime"],
+        "creationTime": body["creationTime"],
         "configurationVersion": 0,
     }
 

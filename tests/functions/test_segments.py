@@ -117,8 +117,8 @@ def test_a_client_outside_gets_the_external_address(call: Call, world: FunctionW
     address = ExternalAddress("store-0.streams.example.com", 12346)
     lease = StoreLease("store-0", "10.0.0.1", 1234, "z", 100, "disk", "", 60, external=address)
     world.store.write(write_lease(lease, None))
-    found = call("GET", f"{active_stream}/segments/0/endpoint", network="external").body
-    assert (found["host"], found["port"], found["tlsName"]) == (address.name, 12346, address.name)
+    body = call("GET", f"{active_stream}/segments/0/endpoint", network="external").body
+    assert (body["host"], body["port"], body["tlsName"]) == (address.name, 12346, address.name)
     within = call("GET", f"{active_stream}/segments/0/endpoint", network="vpc").body
     assert within == call("GET", f"{active_stream}/segments/0/endpoint").body
     assert (within["host"], within["port"], within["tlsName"]) == ("10.0.0.1", 1234, "store-0.headrace.internal")
@@ -127,8 +127,8 @@ def test_a_client_outside_gets_the_external_address(call: Call, world: FunctionW
 @pytest.mark.usefixtures("outside")
 def test_the_address_of_a_store_without_a_lease_is_unknown(call: Call, world: FunctionWorld, active_stream: str):
     claim_all(world)
-    found = call("GET", f"{active_stream}/segments/0/endpoint", network="external")
-    assert (found.status, found.code) == (503, "unavailable")
+    response = call("GET", f"{active_stream}/segments/0/endpoint", network="external")
+    assert (response.status, response.code) == (503, "unavailable")
 
 
 def test_without_external_addresses_the_network_is_refused(call: Call, world: FunctionWorld, active_stream: str):
@@ -145,8 +145,8 @@ def test_the_endpoint_of_a_segment(call: Call, world: FunctionWorld, active_stre
     for container in range(CONTAINER_COUNT):
         claim = ContainerClaim("store-0", "10.0.0.1", 12345, "use1-az1")
         world.store.write(Create(Key(CLUSTER_PARTITION, claim_sort(container)), claim_body(claim)))
-    found = call("GET", f"{active_stream}/segments/0/endpoint").body
-    assert found == {"host": "10.0.0.1", "port": 12345, "zone": "use1-az1", "container": 4, "epoch": 0, "tlsName": ""}
+    body = call("GET", f"{active_stream}/segments/0/endpoint").body
+    assert body == {"host": "10.0.0.1", "port": 12345, "zone": "use1-az1", "container": 4, "epoch": 0, "tlsName": ""}
 
 
 def test_the_authorities_of_the_deployment(call: Call, world: FunctionWorld):

@@ -39,9 +39,9 @@ def test_an_update(call: Call, world: FunctionWorld, active_stream: str):
     other = call("PUT", active_stream, {"scalingPolicy": FIXED})
     assert (other.status, other.code, other.body["error"]["retry"]) == (409, "conflict", "now")
     world.work()
-    found = call("GET", active_stream).body
-    assert {name: found[name] for name in asked} == asked
-    assert (found["state"], found["configurationVersion"]) == ("ACTIVE", 1)
+    body = call("GET", active_stream).body
+    assert {name: body[name] for name in asked} == asked
+    assert (body["state"], body["configurationVersion"]) == ("ACTIVE", 1)
 
 
 def test_a_truncation(call: Call, world: FunctionWorld, scaled_stream: str):
@@ -92,11 +92,11 @@ def test_distances(call: Call, scaled_stream: str):
 
 def test_scaling_events(call: Call, scaled_stream: str):
     path = f"{scaled_stream}/scaling-events"
-    found = call("GET", path).body
-    (event,) = found["events"]
+    body = call("GET", path).body
+    (event,) = body["events"]
     assert (event["epoch"], event["sealedSegments"], event["splits"], event["merges"]) == (1, [0], 1, 0)
     assert [segment["segmentId"] for segment in event["newSegments"]] == [NEW_LOW, NEW_HIGH]
-    assert found["next"] is None
+    assert body["next"] is None
     assert call("GET", path, **{"from": str(event["time"] + 1)}).body["events"] == []
     assert call("GET", path, **{"from": "5", "to": "4"}).status == 400
     assert call("GET", path, **{"from": "-5"}).status == 400

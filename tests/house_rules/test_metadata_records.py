@@ -46,8 +46,8 @@ def _modules() -> list[str]:
         text=True,
         check=True,
     )
-    found = [path for path in listed.stdout.splitlines() if (ROOT / path).exists()]
-    return [path for path in found if not path.startswith(("headrace/metadata/", "headrace/ports/"))]
+    paths = [path for path in listed.stdout.splitlines() if (ROOT / path).exists()]
+    return [path for path in paths if not path.startswith(("headrace/metadata/", "headrace/ports/"))]
 
 
 def _known_of_records(source: str) -> set[str]:

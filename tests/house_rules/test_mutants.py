@@ -76,8 +76,8 @@ def test_survivors_of_both_kinds_of_tests_are_listed(
     slow = ("pytest", "-qx", "slow")
     monkeypatch.setattr(mutants, "AREAS", (mutants.Area("rules", ("quick",), slow),))
     assert mutants.main(["--minutes", "10"]) == 0
-    found = (tmp_path / "build" / "survivors.txt").read_text().splitlines()
-    assert found == [EMPTY_IS_NOT], "the slow test notices the limit, and one survivor is known to be equivalent"
+    lines = (tmp_path / "build" / "survivors.txt").read_text().splitlines()
+    assert lines == [EMPTY_IS_NOT], "the slow test notices the limit, and one survivor is known to be equivalent"
     monkeypatch.setattr(mutants, "AREAS", (mutants.Area("rules", ("quick",), ("pytest", "-qx", "quick")),))
     assert mutants.main(["--minutes", "10"]) == 0
     assert (tmp_path / "build" / "survivors.txt").read_text().splitlines() == [EMPTY_IS_NOT, LIMIT]

@@ -90,8 +90,8 @@ def test_a_compiled_wheel_without_a_module_is_refused(release: ModuleType, tmp_p
     kept = tuple(library for library in LIBRARIES if library != missing)
     wheels = [_wheel(release, tmp_path), _compiled(release, tmp_path, "aarch64")]
     wheels.append(_compiled(release, tmp_path, "x86_64", kept))
-    (found,) = release.problems(TAG, wheels, PROJECT, CHANGELOG)
-    assert found == f"{wheels[-1].name} lacks the machine code of {missing.partition('.')[0]}"
+    (problem,) = release.problems(TAG, wheels, PROJECT, CHANGELOG)
+    assert problem == f"{wheels[-1].name} lacks the machine code of {missing.partition('.')[0]}"
 
 
 def test_a_pure_wheel_has_no_machine_code(release: ModuleType, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from retired_words import EXCEPTIONS, RETIRED, ROOT, SCANNED, scan, scan_paths
 @pytest.mark.parametrize("folder", SCANNED)
 def test_a_folder_has_no_retired_word(folder: str):
     assert (ROOT / folder).exists()
-    found = scan_paths([folder])
-    assert not found, "\n" + "\n".join(map(str, found))
+    hits = scan_paths([folder])
+    assert not hits, "\n" + "\n".join(map(str, hits))
 
 
 @pytest.mark.parametrize(

@@ -140,10 +140,10 @@ def emitted_of_logs(
     capsys: pytest.CaptureFixture[str],
 ) -> Emitted:
     """What the tick emits about logs that lack copies, and a gate that waits for them."""
-    found = ClusterRecords(cluster.store).lease("store-1")
-    assert found is not None
+    stored_lease = ClusterRecords(cluster.store).lease("store-1")
+    assert stored_lease is not None
     told = ReplicationStatus(isolated=True, blocked=(0,), under_replicated=1)
-    cluster.store.write(write_lease(replace(found.lease, replication=told), found.version))
+    cluster.store.write(write_lease(replace(stored_lease.lease, replication=told), stored_lease.version))
     log = ContainerLog(3, LogState.OPEN, (ReplicaId(b"1" * 16), ReplicaId(b"2" * 16)), (LedgerStart(1, 0),))
     cluster.store.write(write_container_log(0, log, NO_VERSION))
     deployed_as("ticks")

@@ -42,7 +42,7 @@ def test_the_stacks(assembly: Assembly, default_assembly: Assembly):
 
 def test_cdk_nag_found_nothing_that_is_not_explained(smallest_assembly: Assembly):
     report = json.loads((smallest_assembly.directory / "validation-report.json").read_text())
-    assert [found for plugin in report["pluginReports"] for found in plugin["violations"]] == []
+    assert [violation for plugin in report["pluginReports"] for violation in plugin["violations"]] == []
 
 
 def test_a_deployment_is_not_judged_again(run_python: Callable[..., subprocess.CompletedProcess[str]]):

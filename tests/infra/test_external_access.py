@@ -163,4 +163,4 @@ def test_the_load_balancer_is_there_before_stores(external_assembly: Assembly):
 
 def test_cdk_nag_found_nothing_that_is_not_explained(external_assembly: Assembly):
     report = json.loads((external_assembly.directory / "validation-report.json").read_text())
-    assert [found for each in report["pluginReports"] for found in each["violations"]] == []
+    assert [violation for each in report["pluginReports"] for violation in each["violations"]] == []

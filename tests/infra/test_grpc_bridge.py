@@ -26,8 +26,10 @@ STACK = "HeadraceGrpcBridge"
 
 @pytest.fixture
 def container(smallest_assembly: Assembly) -> dict[str, Any]:
-    (found,) = smallest_assembly.only("AWS::ECS::TaskDefinition", STACK).properties["ContainerDefinitions"]
-    return dict(found)
+    (container_definition,) = smallest_assembly.only("AWS::ECS::TaskDefinition", STACK).properties[
+        "ContainerDefinitions"
+    ]
+    return dict(container_definition)
 
 
 @pytest.fixture
@@ -146,4 +148,4 @@ def test_a_bridge_that_ends_raises_an_alarm(smallest_assembly: Assembly):
 
 def test_cdk_nag_found_nothing_that_is_not_explained(smallest_assembly: Assembly):
     report = json.loads((smallest_assembly.directory / "validation-report.json").read_text())
-    assert [found for each in report["pluginReports"] for found in each["violations"]] == []
+    assert [violation for each in report["pluginReports"] for violation in each["violations"]] == []

@@ -115,8 +115,8 @@ def test_imports_are_followed_into_functions_and_packages(tmp_path: Path):
     )
     for name in ("by_package", "late", "for_types", "unused"):
         (package / f"{name}.py").write_text("")
-    found = [path.name for path in import_closure(tmp_path, ["own.start"])]
-    assert found == ["__init__.py", "by_package.py", "late.py", "start.py"]
+    names = [path.name for path in import_closure(tmp_path, ["own.start"])]
+    assert names == ["__init__.py", "by_package.py", "late.py", "start.py"]
     with pytest.raises(ValueError, match=r"own\.missing"):
         import_closure(tmp_path, ["own.missing"])
 

@@ -69,9 +69,9 @@ def test_the_api_is_described_as_without_the_rewriting(rewritten: Path):
 
 
 def test_rewritten_roots_offer_the_same_names(rewritten: Path):
-    found = json.loads(_run(NAMES, rewritten, *MODULES))
-    assert len(found) > 60
-    assert found == json.loads(_run(NAMES, None, *MODULES))
+    document = json.loads(_run(NAMES, rewritten, *MODULES))
+    assert len(document) > 60
+    assert document == json.loads(_run(NAMES, None, *MODULES))
 
 
 def test_a_name_that_is_also_a_part_means_what_it_did(rewritten: Path):

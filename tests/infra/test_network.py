@@ -20,10 +20,10 @@ BUCKET = "arn:<AWS::Partition>:s3:::headrace-chunks-<AWS::AccountId>-<AWS::Regio
 
 
 def _group(assembly, name):
-    (found,) = [
+    (resource,) = [
         group for group in assembly.resources("AWS::EC2::SecurityGroup", STACK) if group.logical_id.startswith(name)
     ]
-    return found
+    return resource
 
 
 def test_only_functions_clients_and_bridge_reach_the_wire_port(assembly: Assembly):

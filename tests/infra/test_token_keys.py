@@ -73,4 +73,4 @@ def test_a_failed_rotation_raises_an_alarm(assembly: Assembly, smallest_assembly
 
 def test_cdk_nag_found_nothing_that_is_not_explained(smallest_assembly: Assembly):
     report = json.loads((smallest_assembly.directory / "validation-report.json").read_text())
-    assert [found for each in report["pluginReports"] for found in each["violations"]] == []
+    assert [violation for each in report["pluginReports"] for violation in each["violations"]] == []

@@ -50,7 +50,7 @@ def test_carried_code_is_found_before_a_package_of_the_users(tmp_path: Path, nam
     carried = tmp_path / "deployment"
     (carried / name).mkdir(parents=True)
     (carried / name / "__init__.py").touch()
-    found = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-P", "-c", START, str(carried), name],
         cwd=decoys[0],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [decoys[1], ROOT]))},
@@ -58,4 +58,4 @@ def test_carried_code_is_found_before_a_package_of_the_users(tmp_path: Path, nam
         capture_output=True,
         text=True,
     )
-    assert found.stdout.splitlines() == [str(carried / name / "__init__.py")] * 2
+    assert finished.stdout.splitlines() == [str(carried / name / "__init__.py")] * 2

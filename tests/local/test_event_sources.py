@@ -84,8 +84,8 @@ def send(sqs: SQSClient, url: str, *texts: str) -> None:
 
 def waiting(sqs: SQSClient, url: str) -> int:
     names: list[QueueAttributeFilterType] = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    return sum(map(int, found.values()))
+    attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return sum(map(int, attributes.values()))
 
 
 def test_a_batch_that_went_well_is_deleted(

@@ -246,8 +246,8 @@ def _ticks_were_scheduled(up: Up) -> None:
     names = ["ApproximateNumberOfMessagesDelayed"]
     sqs = aws_client("sqs", up.state["endpoints"]["aws"])
     url = up.state["queues"][TICKS_QUEUE.name]
-    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    assert int(found[names[0]]) > 0
+    attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    assert int(attributes[names[0]]) > 0
 
 
 def _a_killed_store_comes_back(up: Up, tail: dict[str, int]) -> None:

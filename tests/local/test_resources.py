@@ -54,12 +54,12 @@ def test_queues(resources: Resources):
     names = {url.rpartition("/")[2] for url in sqs.list_queues()["QueueUrls"]}
     assert names == {name for queue in topology.QUEUES for name in (queue.name, queue.dead_letter_name)}
     for queue in topology.QUEUES:
-        found = sqs.get_queue_attributes(QueueUrl=resources.queue_urls[queue.name], AttributeNames=["All"])[
+        attributes = sqs.get_queue_attributes(QueueUrl=resources.queue_urls[queue.name], AttributeNames=["All"])[
             "Attributes"
         ]
-        assert int(found["VisibilityTimeout"]) == queue.visibility_timeout_s
-        assert found.get("FifoQueue", "false") == str(queue.fifo).lower()
-        redrive = json.loads(found["RedrivePolicy"])
+        assert int(attributes["VisibilityTimeout"]) == queue.visibility_timeout_s
+        assert attributes.get("FifoQueue", "false") == str(queue.fifo).lower()
+        redrive = json.loads(attributes["RedrivePolicy"])
         assert redrive["maxReceiveCount"] == queue.max_receive_count
         assert redrive["deadLetterTargetArn"].endswith(f":{queue.dead_letter_name}")
 

@@ -212,9 +212,9 @@ class TestReplicatingStoreLease(GoldenRecords):
 
 
 def test_a_lease_without_a_replica_replicates_nothing():
-    found = decode_store_lease(STORE_LEASE_GOLDEN)
-    assert (found.replica_id, found.replica_port, found.revision) == ("", 0, 0)
-    assert (found.replication, found.volume_gone) == (ReplicationStatus(False, (), 0), False)
+    lease = decode_store_lease(STORE_LEASE_GOLDEN)
+    assert (lease.replica_id, lease.replica_port, lease.revision) == ("", 0, 0)
+    assert (lease.replication, lease.volume_gone) == (ReplicationStatus(False, (), 0), False)
 
 
 @pytest.mark.parametrize(
@@ -260,9 +260,9 @@ def test_invalid_replication_fields_are_refused(change: dict[str, Any]):
 
 def test_a_lease_without_versions_speaks_the_first_one():
     fields = {name: value for name, value in REPLICATION_FIELDS.items() if name != "replica_protocol"}
-    found = decode_store_lease({**STORE_LEASE_GOLDEN, **fields})
-    assert found.replica_protocol == FIRST_PROTOCOL == ProtocolVersions(1, 1)
-    assert "replica_protocol" not in store_lease_body(found)
+    lease = decode_store_lease({**STORE_LEASE_GOLDEN, **fields})
+    assert lease.replica_protocol == FIRST_PROTOCOL == ProtocolVersions(1, 1)
+    assert "replica_protocol" not in store_lease_body(lease)
 
 
 def test_an_address_outside_may_have_a_host():

@@ -27,10 +27,10 @@ def test_a_bundle_is_replaced_only_if_it_is_the_one_read():
     store = StreamWorld().store
     assert find_trust(store) is None
     store.write(write_trust(BUNDLE, None))
-    found = find_trust(store)
-    assert found is not None
-    assert found.bundle == BUNDLE
+    trust = find_trust(store)
+    assert trust is not None
+    assert trust.bundle == BUNDLE
     assert store.get(Key("trust", "ca")) is not None
-    store.write(write_trust(TrustBundle((CA, OTHER)), found.version))
+    store.write(write_trust(TrustBundle((CA, OTHER)), trust.version))
     with pytest.raises(WriteConflictError):
-        store.write(write_trust(BUNDLE, found.version))
+        store.write(write_trust(BUNDLE, trust.version))

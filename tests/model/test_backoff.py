@@ -22,8 +22,8 @@ from headrace.model.backoff import (
 )
 def test_the_pause_doubles_up_to_its_bound(failures: int, pause_s: float, pause_ms: int):
     assert doubled_pause(failures, 0.5, 3.0) == pause_s
-    found = doubled_pause(failures, 500, 3000)
-    assert (found, type(found)) == (pause_ms, int)
+    pause = doubled_pause(failures, 500, 3000)
+    assert (pause, type(pause)) == (pause_ms, int)
 
 
 @given(st.integers(1, 1000), st.floats(1e-3, 10.0), st.floats(10.0, 1e4))

@@ -85,12 +85,12 @@ class StreamModel:
     def batches(self, rules: BatchRules, start: Positions | None = None) -> list[PlannedBatch]:
         """All batches from the start, or the head, to the end. Every one but the last moves on, so this ends."""
         current: Positions = start or self.head()
-        found: list[PlannedBatch] = []
+        batches: list[PlannedBatch] = []
         while True:
             batch = self.plan(current, rules)
-            found.append(batch)
+            batches.append(batch)
             if batch.reached_end:
-                return found
+                return batches
             assert batch.positions != current
             current = batch.positions
 

@@ -74,13 +74,13 @@ def clusters(draw: st.DrawFn) -> list[StoreLease]:
 def test_wanted_replicas_serve_in_different_zones(leases, container, data):
     members = data.draw(st.lists(st.sampled_from([replica_of(lease) for lease in leases]), max_size=3, unique=True))
     own = replica("s0")
-    found = place_replicas(container, own, members, leases)
-    assert found.wanted[zone_of(leases[0])] == own
-    assert len(set(found.wanted.values())) == len(found.wanted) <= COPIES
-    assert all(found.zones[each] == zone for zone, each in found.wanted.items())
-    assert not found.destroyed & set(found.wanted.values())
+    placement = place_replicas(container, own, members, leases)
+    assert placement.wanted[zone_of(leases[0])] == own
+    assert len(set(placement.wanted.values())) == len(placement.wanted) <= COPIES
+    assert all(placement.zones[each] == zone for zone, each in placement.wanted.items())
+    assert not placement.destroyed & set(placement.wanted.values())
     able = {zone_of(lease) for lease in leases if lease.state is StoreState.SERVING}
-    assert len(found.wanted) == min(COPIES, len(able))
+    assert len(placement.wanted) == min(COPIES, len(able))
 
 
 @given(clusters(), st.integers(0, 9_999))
@@ -161,9 +161,9 @@ def test_without_real_zones_each_store_is_a_zone():
 
 def test_an_isolated_store_gets_no_copies():
     isolated = replace(B, replication=ReplicationStatus(isolated=True))
-    found = place_replicas(1, OWN, BOTH, [A, isolated, C])
-    assert set(found.wanted) == {"za", "zc"}
-    assert not found.destroyed
+    placement = place_replicas(1, OWN, BOTH, [A, isolated, C])
+    assert set(placement.wanted) == {"za", "zc"}
+    assert not placement.destroyed
 
 
 def test_a_store_whose_disk_stalls_keeps_its_copies():
@@ -173,9 +173,9 @@ def test_a_store_whose_disk_stalls_keeps_its_copies():
 
 def test_a_replica_of_a_stopping_store_is_destroyed():
     leases = [A, replace(B, state=StoreState.LEAVING), left(C, NOW_MS), task_stopped(store("d", "zd"), NOW_MS)]
-    found = place_replicas(1, OWN, (OWN,), leases)
-    assert found.destroyed == {replica(name) for name in "bcd"}
-    assert found.wanted == {"za": OWN}
+    placement = place_replicas(1, OWN, (OWN,), leases)
+    assert placement.destroyed == {replica(name) for name in "bcd"}
+    assert placement.wanted == {"za": OWN}
 
 
 def test_a_replica_that_its_store_replaced_is_destroyed():
@@ -227,8 +227,8 @@ def test_a_store_without_a_common_version_takes_no_copy():
 def test_a_member_without_a_common_version_is_not_destroyed():
     """Its copy may be needed: its store goes on, and may be replaced by one with a common version."""
     leases = [speaking(A, OLD), speaking(B, NEW), speaking(C, OLD)]
-    found = place_replicas(7, OWN, BOTH, leases)
-    assert replica("b") not in {*found.wanted.values(), *found.destroyed}
+    placement = place_replicas(7, OWN, BOTH, leases)
+    assert replica("b") not in {*placement.wanted.values(), *placement.destroyed}
 
 
 def test_all_members_speak_one_common_version():

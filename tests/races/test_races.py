@@ -70,10 +70,10 @@ class Client:
 
     def _tail(self) -> list[Any]:
         """The active segments; none of a sealed stream."""
-        found = list(self.world.segments.segments_at_tail("s", "t").segments)
-        if not found:
+        segments = list(self.world.segments.segments_at_tail("s", "t").segments)
+        if not segments:
             raise SealedError("the stream is sealed")
-        return found
+        return segments
 
     def create(self) -> None:
         count = self.random.randint(1, 3)

@@ -31,8 +31,8 @@ def test_lines_about_denials_are_found_once_each():
         ("/aws/lambda/a", "ERROR AccessDeniedException: request 2: not authorized to perform sqs:Send"),
         ("/aws/lambda/b", "all is well"),
     ]
-    (found,) = checks.denied_lines(lines)
-    assert found.startswith("2 x /aws/lambda/a: ERROR AccessDenied")
+    (line,) = checks.denied_lines(lines)
+    assert line.startswith("2 x /aws/lambda/a: ERROR AccessDenied")
     assert checks.failed_lines(lines) == []
 
 

@@ -262,9 +262,9 @@ class ClusterMachine(RuleBasedStateMachine):
     def _point(self, container: int, epoch: int, *, clean: bool) -> bool:
         """Write the snapshot pointer under the claim of this epoch."""
         key = Key(CLUSTER_PARTITION, snapshot_sort(container))
-        found = self.metadata.get(key)
+        record = self.metadata.get(key)
         body = snapshot_body(SnapshotPointer("o", 1, 1, epoch, clean))
-        write = Create(key, body) if found is None else Replace(key, body, found.version)
+        write = Create(key, body) if record is None else Replace(key, body, record.version)
         try:
             self.metadata.write(Check(Key(CLUSTER_PARTITION, claim_sort(container)), epoch), write)
         except WriteConflictError:

@@ -109,8 +109,8 @@ def test_reading_from_the_middle_skips_one_cut_operation():
     """It counts as read. A second operation without a start means that entries are missing."""
     cut = frames(((6, 5, 2), b"ef" + OPERATION + OPERATION), ((8, 6, 0), OPERATION))
     reader = FrameReader(0, resumes=True)
-    found = [logged.entry for number, entry in enumerate(cut, 4) for logged in reader.read(number, memoryview(entry))]
-    assert (found, reader.next_sequence, reader.last_ordering) == ([4, 4, 5], 9, 6)
+    entries = [logged.entry for number, entry in enumerate(cut, 4) for logged in reader.read(number, memoryview(entry))]
+    assert (entries, reader.next_sequence, reader.last_ordering) == ([4, 4, 5], 9, 6)
     with pytest.raises(CorruptError, match="start is missing"):
         list(reader.read(6, memoryview(frames(((10, 7, 1), b"z"))[0])))
 
@@ -118,8 +118,8 @@ def test_reading_from_the_middle_skips_one_cut_operation():
 def test_reading_from_the_middle_skips_an_operation_s_frames():
     cut = frames(((6, 5, 2), b"ef"), ((6, 6, 2), b"gh"), ((6, 7, 1), b"i" + OPERATION))
     reader = FrameReader(0, resumes=True)
-    found = [logged.entry for number, entry in enumerate(cut, 4) for logged in reader.read(number, memoryview(entry))]
-    assert (found, reader.next_sequence, reader.last_ordering) == ([6], 7, 7)
+    entries = [logged.entry for number, entry in enumerate(cut, 4) for logged in reader.read(number, memoryview(entry))]
+    assert (entries, reader.next_sequence, reader.last_ordering) == ([6], 7, 7)
 
 
 def test_split_operation_has_the_place_of_its_start():
@@ -135,8 +135,8 @@ def test_operation_that_begins_behind_a_cut_one_is_counted_once():
     """A resumed reader counts on at a frame that has the end of one operation and the start of the next."""
     cut = frames(((6, 5, 2), b"ef" + OPERATION[:-1]), ((7, 6, 1), b"c" + OPERATION))
     reader = FrameReader(0, resumes=True)
-    found = [logged.entry for number, entry in enumerate(cut, 4) for logged in reader.read(number, memoryview(entry))]
-    assert (found, reader.next_sequence) == ([4, 5], 8)
+    entries = [logged.entry for number, entry in enumerate(cut, 4) for logged in reader.read(number, memoryview(entry))]
+    assert (entries, reader.next_sequence) == ([4, 5], 8)
 
 
 @pytest.mark.parametrize(

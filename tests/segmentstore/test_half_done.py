@@ -218,7 +218,7 @@ async def test_missing_object_is_reported_without_endless_retries(world: World):
         client = await running.connect()
         owned = await stored(running, client, SEGMENT, [b"one"])
         owned.container.metadata.segments[SEGMENT].index.release_all()
-        await world.chunks.delete([found.name for found in await world.chunks.list("")])
+        await world.chunks.delete([chunk.name for chunk in await world.chunks.list("")])
         reply = await client.call(wire.ReadSegment(SEGMENT, 0, 100, "", 3))
         assert isinstance(reply, wire.ErrorMessage)
         assert await client.closed()

@@ -93,9 +93,9 @@ class Cluster:
             ContainerLogRecords(self.store).replace_unowned(container, log, 0)
 
     def lease(self, name: str) -> StoreLease:
-        found = ClusterRecords(self.store).lease(name)
-        assert found is not None
-        return found.lease
+        stored_lease = ClusterRecords(self.store).lease(name)
+        assert stored_lease is not None
+        return stored_lease.lease
 
     def leave(self, name: str) -> bool:
         return leave_cluster(self.store, name, CONTAINERS, NOW_MS)
@@ -154,10 +154,10 @@ def test_stores_that_leave_at_the_same_moment_see_each_other():
 @pytest.mark.parametrize("ended", [left, lost])
 def test_a_lease_that_has_ended_stays_as_it_is(ended: Callable[[StoreLease, int], StoreLease]):
     cluster = Cluster()
-    found = ClusterRecords(cluster.store).lease("a")
-    assert found is not None
-    lease = ended(leaving(found.lease, NOW_MS), NOW_MS)
-    cluster.store.write(write_lease(lease, found.version))
+    stored_lease = ClusterRecords(cluster.store).lease("a")
+    assert stored_lease is not None
+    lease = ended(leaving(stored_lease.lease, NOW_MS), NOW_MS)
+    cluster.store.write(write_lease(lease, stored_lease.version))
     assert cluster.leave("a")
     assert cluster.lease("a") == lease
 

@@ -83,7 +83,7 @@ def _write_journal(config: StoreConfig, payloads: list[bytes]) -> None:
 
 def _read_journal(config: StoreConfig) -> list[bytes]:
     journal, disk = _opened_journal(config)
-    found = [bytes(entry.payload) for entry in OneCopyLedgers(journal).open(0, 1).recover()]
+    payloads = [bytes(entry.payload) for entry in OneCopyLedgers(journal).open(0, 1).recover()]
     journal.close()
     disk.close()
-    return found
+    return payloads

@@ -84,8 +84,8 @@ async def test_an_error_is_everybodys_and_is_not_remembered():
     storage = Gated()
     cache = RangeCache(storage, 100)
     storage.error = UnavailableError("away")
-    found = await asyncio.gather(*(cache.read(Range("a", 0, 60)) for _ in range(3)), return_exceptions=True)
-    assert found == [storage.error] * 3
+    results = await asyncio.gather(*(cache.read(Range("a", 0, 60)) for _ in range(3)), return_exceptions=True)
+    assert results == [storage.error] * 3
     assert (cache.requested_bytes, cache.remembered_bytes) == (0, 0)
     storage.error = None
     assert await cache.read(Range("a", 0, 60)) == bytes(60)

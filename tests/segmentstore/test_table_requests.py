@@ -351,8 +351,8 @@ async def test_a_question_that_waits_its_turn_keeps_its_keys(running, tables):
     await feed(session, channel, wire.encode(wire.GetStreamSegmentInfo(4, PLAIN)) * 3)
     session.writing_resumed()
     await running.until(lambda: any(isinstance(each, wire.TableKeysRead) for each in channel.replies()))
-    (found,) = (each for each in channel.replies() if isinstance(each, wire.TableKeysRead))
-    assert [bytes(each.key) for each in found.keys] == [b"c", b"d", b"e"]
+    (reply,) = (each for each in channel.replies() if isinstance(each, wire.TableKeysRead))
+    assert [bytes(each.key) for each in reply.keys] == [b"c", b"d", b"e"]
     session.disconnected()
 
 

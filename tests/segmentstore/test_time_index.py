@@ -127,11 +127,11 @@ async def test_evicted_appends_get_times_from_their_run_and_block(world: World):
         assert await numbers(client, SEGMENT, 5) == [before[0]] * 5
         assert await now(client, SEGMENT) > before[-1]
     before = before
-    (found,) = runs_of(world, SEGMENT)
-    assert found.times[:2] == (before[0], before[-1])
-    assert found.times.block_position == found.position + found.length
-    block = world.chunks.read_now(found.object_name, found.times.block_position, found.times.block_length)
-    points = decode_time_block(block, found.offset, found.length, found.times.first)
+    (run,) = runs_of(world, SEGMENT)
+    assert run.times[:2] == (before[0], before[-1])
+    assert run.times.block_position == run.position + run.length
+    block = world.chunks.read_now(run.object_name, run.times.block_position, run.times.block_length)
+    points = decode_time_block(block, run.offset, run.length, run.times.first)
     assert [tuple(point) for point in points] == [
         (EVENT_BYTES * index, number, number) for index, number in enumerate(before)
     ]

@@ -50,8 +50,8 @@ def authority() -> Authority:
 
 def publish(process: SegmentStoreProcess, authority: Authority) -> None:
     store = process._metadata_store
-    found = find_trust(store)
-    store.write(write_trust(authority.bundle, None if found is None else found.version))
+    trust = find_trust(store)
+    store.write(write_trust(authority.bundle, None if trust is None else trust.version))
 
 
 @asynccontextmanager
@@ -80,9 +80,9 @@ async def test_a_process_announces_the_name_of_its_certificate(config: StoreConf
     process = with_tls(config, TlsMode.REQUIRED, Source(authority.issue(NAME)))
     publish(process, authority)
     async with running(process) as port:
-        found = find_claim(process._metadata_store, 0)
-        assert found is not None
-        assert found[0].tls_name == NAME
+        claim = find_claim(process._metadata_store, 0)
+        assert claim is not None
+        assert claim[0].tls_name == NAME
         (await connected(port, client_context(authority.bundle.pem))).close()
         assert process._tls.contexts is not None
         assert process._tls.announced_name == NAME
@@ -104,9 +104,9 @@ async def test_a_permissive_process_starts_and_announces_nothing(
     process = with_tls(config, TlsMode.PERMISSIVE, Source(UnavailableError("Secrets Manager does not answer")))
     publish(process, authority)
     async with running(process) as port:
-        found = find_claim(process._metadata_store, 0)
-        assert found is not None
-        assert found[0].tls_name == ""
+        claim = find_claim(process._metadata_store, 0)
+        assert claim is not None
+        assert claim[0].tls_name == ""
         (await connected(port, None)).close()
     assert "event=certificate_not_loaded expires_s=0" in caplog.text
 

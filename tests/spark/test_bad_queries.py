@@ -178,9 +178,9 @@ def test_links_that_expired_are_renewed(form: Form, store: StoreDouble) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        return int(occupied.getsockname()[1])
 
 
 def test_a_controller_that_is_not_there_is_said(form: Form) -> None:

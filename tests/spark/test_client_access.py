@@ -42,8 +42,8 @@ def test_cuts_and_ranges_are_those_of_the_stream(
     store.segments_per_cut = segments_per_cut
     head, tail = access.cut("earliest"), access.cut("latest")
     assert (head, tail) == (store.stream.head(), store.stream.tail())
-    found = access.between(head, tail)
-    assert [(part.segment_id, part.start, part.end) for part in found] == [
+    between = access.between(head, tail)
+    assert [(part.segment_id, part.start, part.end) for part in between] == [
         (part.segment_id, part.start, part.end) for part in store.stream.between(head, tail)
     ]
 

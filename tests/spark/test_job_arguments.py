@@ -47,8 +47,8 @@ def test_glue_decides_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     utils.getResolvedOptions = resolve  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "awsglue", ModuleType("awsglue"))
     monkeypatch.setitem(sys.modules, "awsglue.utils", utils)
-    found = job_arguments(["scope"], ["stream", "cut"], argv=["job.py", "--scope", "s", "--cut", "c"])
-    assert found == {"scope": "from glue", "stream": None, "cut": "from glue"}
+    arguments = job_arguments(["scope"], ["stream", "cut"], argv=["job.py", "--scope", "s", "--cut", "c"])
+    assert arguments == {"scope": "from glue", "stream": None, "cut": "from glue"}
     assert asked == [["scope", "cut"]]
 
 

@@ -102,11 +102,11 @@ def test_no_wanted_row_is_left_out(
 ) -> None:
     assert all(condition.is_known for condition in conditions)
     monkeypatch.setattr(range_filters, "SLACK_BYTES", slack)
-    found = rows_read(filled, RangeFilter(conditions))
+    rows = rows_read(filled, RangeFilter(conditions))
     of_segments = tuple(condition for condition in conditions if condition.is_of_segment)
-    assert len(found) == len(set(found))
-    assert all(passes(row, of_segments) for row in found), "what Spark does not filter again is exact"
-    assert {row for row in found if passes(row, conditions)} == {row for row in all_rows if passes(row, conditions)}
+    assert len(rows) == len(set(rows))
+    assert all(passes(row, of_segments) for row in rows), "what Spark does not filter again is exact"
+    assert {row for row in rows if passes(row, conditions)} == {row for row in all_rows if passes(row, conditions)}
 
 
 def requests_of(store: StoreDouble, work: Callable[[], object]) -> Counter[str]:
@@ -132,9 +132,9 @@ def test_offsets_bound_what_is_read(filled: StoreDouble, all_rows: list[Row], mo
     wanted = RangeFilter((Condition("offset", ">=", 9_000), Condition("offset", "<", 10_000)))
     asked = requests_of(filled, lambda: rows_read(filled, wanted))
     assert asked["range-plans"] <= 2 * 3, "two questions and a plan for each stream"
-    found = rows_read(filled, wanted)
-    assert all(9_000 - 400 <= row[3] <= 10_000 + 200 for row in found)
-    assert len(found) < len(all_rows) / 8
+    rows = rows_read(filled, wanted)
+    assert all(9_000 - 400 <= row[3] <= 10_000 + 200 for row in rows)
+    assert len(rows) < len(all_rows) / 8
 
 
 def test_a_boundary_that_no_store_knows_is_not_used(filled: StoreDouble, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,13 +23,13 @@ GIVEN: dict[str, str | None] = {"window_s": "60", "time_field": "at"}
 def test_arguments_become_a_definition():
     assert window_definition(GIVEN) == WindowDefinition(60_000, 60_000, "at")
     lists = {"keys": "shop, customer", "sum": "amount,tax", "min": None, "max": "tax", "slide_s": "20"}
-    found = window_definition({**GIVEN, **lists})
-    assert found == WindowDefinition(60_000, 20_000, "at", ("shop", "customer"), ("amount", "tax"), (), ("tax",))
-    assert found.fields() == {
+    definition = window_definition({**GIVEN, **lists})
+    assert definition == WindowDefinition(60_000, 20_000, "at", ("shop", "customer"), ("amount", "tax"), (), ("tax",))
+    assert definition.fields() == {
         "at": "string", "shop": "string", "customer": "string", "amount": "double", "tax": "double",
     }  # fmt: skip
-    assert list(found.columns()) == ["window_start", "key_0", "key_1", "count", "sum_0", "sum_1", "max_1"]
-    assert json.loads(json.dumps(found.to_json())) == found.to_json()
+    assert list(definition.columns()) == ["window_start", "key_0", "key_1", "count", "sum_0", "sum_1", "max_1"]
+    assert json.loads(json.dumps(definition.to_json())) == definition.to_json()
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ class Assembly:
 
     def only(self, type_: str, stack: str | None = None) -> Resource:
         """The one resource of that type."""
-        (found,) = self.resources(type_, stack)
-        return found
+        (resource,) = self.resources(type_, stack)
+        return resource
 
     def named(self, type_: str, name_property: str) -> dict[str, Resource]:
         """Resources of a type by the property that names them; those without a name are the CDK's own."""

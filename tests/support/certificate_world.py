@@ -115,9 +115,9 @@ class CertificateWorld:
 
     @property
     def bundle(self) -> TrustBundle:
-        found = find_trust(self.store)
-        assert found is not None
-        return found.bundle
+        trust = find_trust(self.store)
+        assert trust is not None
+        return trust.bundle
 
     def secret(self, label: str) -> LeafSecret:
         return parse_leaf_secret(self.secrets.texts[label])

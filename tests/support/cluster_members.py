@@ -112,9 +112,9 @@ def look(world: World) -> Any:
 
 
 def lease(world: World, name: str) -> Any:
-    found = ClusterRecords(world.metadata).lease(name)
-    assert found is not None
-    return found
+    stored_lease = ClusterRecords(world.metadata).lease(name)
+    assert stored_lease is not None
+    return stored_lease
 
 
 async def write(running: RunningStore, *events: bytes) -> None:

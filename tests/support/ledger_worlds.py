@@ -79,8 +79,8 @@ class LogRecordsInline:
 
 def claim_container(store: MemoryMetadataStore, container: int) -> int:
     """Claim the container for a new owner; returns its epoch."""
-    found = store.get(claim_key(container))
-    store.write(write_claim(container, CLAIM, None if found is None else found.version))
+    record = store.get(claim_key(container))
+    store.write(write_claim(container, CLAIM, None if record is None else record.version))
     claimed = store.get(claim_key(container))
     assert claimed is not None
     return claimed.version

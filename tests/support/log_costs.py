@@ -64,10 +64,10 @@ async def _taken_over(
 ) -> ReplicatedLedger:
     """The log, claimed as a store does it that has read the claims of all containers together."""
     meter.bill = Bill()
-    found = find_claim(world.metadata, LOG)
+    claim = find_claim(world.metadata, LOG)
     meter.bill = bills[event] = Bill()
-    world.metadata.write(write_claim(LOG, ContainerClaim("x", "h", 1, "z"), found[1] if found else None))
-    return await world.nodes[name].ledgers.open(LOG, found[1] + 1 if found else 0)
+    world.metadata.write(write_claim(LOG, ContainerClaim("x", "h", 1, "z"), claim[1] if claim else None))
+    return await world.nodes[name].ledgers.open(LOG, claim[1] + 1 if claim else 0)
 
 
 async def _until_settled(world: ReplicatedWorld, ledger: ReplicatedLedger, wanted: set[str]) -> None:

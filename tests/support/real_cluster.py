@@ -195,12 +195,12 @@ class RealCluster:
     def _claim(self, container: int) -> int:
         key = Key(CLUSTER_PARTITION, claim_sort(container))
         body = claim_body(ContainerClaim("store-0", "127.0.0.1", self._port, "local", tls_name=self.tls_name))
-        found = self.metadata.get(key)
-        if found is None:
+        record = self.metadata.get(key)
+        if record is None:
             self.metadata.write(Create(key, body))
             return 0
-        self.metadata.write(Replace(key, body, found.version))
-        return found.version + 1
+        self.metadata.write(Replace(key, body, record.version))
+        return record.version + 1
 
 
 def secure_cluster(monkeypatch: pytest.MonkeyPatch, directory: Path) -> RealCluster:

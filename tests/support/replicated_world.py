@@ -63,9 +63,9 @@ class ReplicatedWorld:
 
     def claim(self, container: int) -> int:
         """Take over a container; return its new epoch."""
-        found = find_claim(self.metadata, container)
-        self.metadata.write(write_claim(container, ContainerClaim("x", "h", 1, "z"), found[1] if found else None))
-        return found[1] + 1 if found else 0
+        claim = find_claim(self.metadata, container)
+        self.metadata.write(write_claim(container, ContainerClaim("x", "h", 1, "z"), claim[1] if claim else None))
+        return claim[1] + 1 if claim else 0
 
     def plan(self, own: str) -> LogPlan:
         wanted = {node.name: node.replica for node in self.nodes.values()}

@@ -37,8 +37,8 @@ class RestoringStack:
     @property
     def state(self) -> dict[str, Any]:
         """The content of the state file now."""
-        found: dict[str, Any] = json.loads((self._directory / "local-stack.json").read_text())
-        return found
+        document: dict[str, Any] = json.loads((self._directory / "local-stack.json").read_text())
+        return document
 
     @property
     def url(self) -> str:

@@ -250,10 +250,10 @@ def _folder(path: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    found = scan_paths(arguments or SCANNED)
-    for hit in found:
+    hits = scan_paths(arguments or SCANNED)
+    for hit in hits:
         print(hit)
-    counts = Counter(_folder(hit.path) for hit in found)
+    counts = Counter(_folder(hit.path) for hit in hits)
     print("\nretired words left:")
     for folder, count in sorted(counts.items()):
         print(f"{count:7d}  {folder}")

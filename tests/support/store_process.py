@@ -56,5 +56,5 @@ class Aws:
 
     @property
     def lease_version(self) -> int | None:
-        found = ClusterRecords(self.metadata).lease("store-0")
-        return None if found is None else found.version
+        stored_lease = ClusterRecords(self.metadata).lease("store-0")
+        return None if stored_lease is None else stored_lease.version

@@ -169,12 +169,12 @@ class World:
         """Take over a container; return its new epoch."""
         key = Key(CLUSTER_PARTITION, claim_sort(container))
         body = claim_body(ContainerClaim("store-0", "127.0.0.1", 1, "local"))
-        found = self.metadata.get(key)
-        if found is None:
+        record = self.metadata.get(key)
+        if record is None:
             self.metadata.write(Create(key, body))
             return 0
-        self.metadata.write(Replace(key, body, found.version))
-        return found.version + 1
+        self.metadata.write(Replace(key, body, record.version))
+        return record.version + 1
 
     @asynccontextmanager
     async def running(self, *, graceful: bool = True) -> AsyncIterator[RunningStore]:

@@ -9,10 +9,10 @@ from headrace.model.transactions import TransactionState
 
 def all_bytes(world: StreamWorld, stream: str = "t") -> bytes:
     """What a reader sees of a stream of one key, from the head to the tail."""
-    found = world.segments.between("s", stream, None, None)
+    between = world.segments.between("s", stream, None, None)
     return b"".join(
         world.bare_segment_stores.read(segment_range.name, segment_range.start_offset, 1 << 20)
-        for segment_range in found.ranges
+        for segment_range in between.ranges
         if segment_range.key_range.low == 0.0
     )
 

@@ -98,10 +98,10 @@ class StreamWorld(ControlPlane):
 
     def write_in(self, transaction: int, position: float, data: bytes, stream: str = "t") -> None:
         """Append to the segment of a transaction that owns the position."""
-        found = self.transactions.segments_of("s", stream, transaction)
+        view = self.transactions.segments_of("s", stream, transaction)
         (name,) = [
             segment.transaction_segment
-            for segment in found.segments
+            for segment in view.segments
             if segment.key_range.low <= position < segment.key_range.high
         ]
         stores = self.bare_segment_stores

@@ -42,12 +42,12 @@ class Source:
     def chunks(self, segment_id: int, start: int, stop: int, limit: int) -> Sequence[Chunk]:
         assert segment_id == SEGMENT
         self.listings.append((start, stop))
-        found: list[Chunk] = []
-        while start < min(stop, self.stored) and len(found) < limit:
+        chunks: list[Chunk] = []
+        while start < min(stop, self.stored) and len(chunks) < limit:
             end = min((start // self.run_bytes + 1) * self.run_bytes, stop, self.stored)
-            found.append(Chunk(start, end - start, self.url, {"Range": f"bytes={start}-{end - 1}"}, 0))
+            chunks.append(Chunk(start, end - start, self.url, {"Range": f"bytes={start}-{end - 1}"}, 0))
             start = end
-        return found
+        return chunks
 
     def read(self, segment_id: int, start: int, stop: int) -> Iterator[bytes]:
         assert segment_id == SEGMENT

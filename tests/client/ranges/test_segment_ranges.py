@@ -68,12 +68,12 @@ def tail(headrace: Headrace) -> StreamCut:
 
 
 def events_in(headrace: Headrace, ranges: Iterable[SegmentRange]) -> list[bytes]:
-    found: list[bytes] = []
+    events: list[bytes] = []
     for part in ranges:
         with headrace.range_reader(cast(SegmentRange, pickle.loads(pickle.dumps(part)))) as reader:
-            found += [event.event for event in reader]
+            events += [event.event for event in reader]
             assert reader.unread.length_bytes == 0
-    return found
+    return events
 
 
 def numbers_by_key(events: Iterable[bytes]) -> dict[int, list[int]]:
@@ -210,16 +210,16 @@ def test_store_that_is_lost_while_a_range_is_read(orders: Headrace, real: RealCl
     with orders.writer("shop", "orders") as writer:
         writer.write_batch([b"%d " % number + payload for number in range(100)], "key")
     (part,) = orders.segment_ranges("shop", "orders")
-    found: list[bytes] = []
+    events: list[bytes] = []
     with orders.range_reader(part, read_history_from="segment_store") as reader:
         for event in reader:
-            found.append(event.event)
-            if len(found) in (1, 40, 80):
+            events.append(event.event)
+            if len(events) in (1, 40, 80):
                 real.drop_connections()
                 if kill:
                     real.kill_store()
                     real.start_store()
-    assert found == [b"%d " % number + payload for number in range(100)]
+    assert events == [b"%d " % number + payload for number in range(100)]
 
 
 def test_reader_reads_on_after_an_error(orders: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,11 +383,11 @@ def test_large_events_are_not_split(headrace: Headrace, real: RealCluster, resta
         real.stop_store()
         real.start_store()
     parts = headrace.segment_ranges("shop", "orders", bytes_max=1 << 20)
-    found: list[int] = []
+    numbers: list[int] = []
     for part in parts:
         with headrace.range_reader(part, read_history_from="segment_store") as reader:
-            found += [len(event.event) for event in reader]
-    assert found == sizes
+            numbers += [len(event.event) for event in reader]
+    assert numbers == sizes
     assert len(parts) > 1 or restarted
 
 

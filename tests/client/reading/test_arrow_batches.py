@@ -31,11 +31,11 @@ EVERYTHING = {f"k{key}": list(range(90)) for key in range(10)}
 
 
 def _by_key(events: list[bytes]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
+    numbers_by_key: dict[str, list[int]] = defaultdict(list)
     for event in events:
         key, number = event.decode().split(":")
-        found[key].append(int(number))
-    return dict(found)
+        numbers_by_key[key].append(int(number))
+    return dict(numbers_by_key)
 
 
 def _fill(cluster: Cluster, headrace: Headrace) -> None:

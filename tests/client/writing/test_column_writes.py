@@ -253,11 +253,11 @@ def _numbered(keys: int, numbers: range) -> tuple[list[bytes], list[str]]:
 
 
 def _check_all(cluster: Cluster, keys: int, per_key: int) -> None:
-    found: dict[str, list[int]] = {}
+    numbers_by_key: dict[str, list[int]] = {}
     for event in cluster.all_events():
         key, number = event.decode().split(":")
-        found.setdefault(key, []).append(int(number))
-    assert found == {f"k{key}": list(range(per_key)) for key in range(keys)}
+        numbers_by_key.setdefault(key, []).append(int(number))
+    assert numbers_by_key == {f"k{key}": list(range(per_key)) for key in range(keys)}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -32,11 +32,11 @@ SMALL_BLOCKS = WriterOptions(block_bytes=200, buffer_bytes=100_000)
 
 def _by_key(events: list[bytes]) -> dict[str, list[int]]:
     """Numbers of events `key:number`, by key, in the order of the list."""
-    found: dict[str, list[int]] = defaultdict(list)
+    numbers_by_key: dict[str, list[int]] = defaultdict(list)
     for event in events:
         key, number = event.decode().split(":")
-        found[key].append(int(number))
-    return dict(found)
+        numbers_by_key[key].append(int(number))
+    return dict(numbers_by_key)
 
 
 def _check_all(cluster: Cluster, keys: int, per_key: int) -> None:

@@ -332,8 +332,10 @@ def test_commit_sets_and_lists(headrace: Headrace, controller: Transactions, mon
     assert admin.commit_all("s", "t", [first, second], writer="w", epoch=7).new
     assert admin.commit_all("s", "t", {"u": [first]}, writer="w", epoch=7, abort_labels="q").epoch == 7
     assert admin.committed_epoch("s", "t", "w") == 7
-    assert [(found.transaction, found.state) for found in admin.list_completed("s", "t")] == [(first, "COMMITTED")]
-    assert [found.transaction for found in admin.list_open("s", "t", label_prefix="q/")] == [first, second]
+    assert [(transaction.transaction, transaction.state) for transaction in admin.list_completed("s", "t")] == [
+        (first, "COMMITTED")
+    ]
+    assert [transaction.transaction for transaction in admin.list_open("s", "t", label_prefix="q/")] == [first, second]
     assert controller.asked[-7:-4] == [
         (
             "POST",

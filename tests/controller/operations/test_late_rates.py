@@ -78,9 +78,9 @@ def _rates(world: StreamWorld) -> list[SegmentScaleRate]:
 
 
 def _present_rate(world: StreamWorld) -> SegmentScaleRate:
-    found = world.records.get("s", "t").stream
-    update = world.records.configuration_update(found) if found.pending else None
-    return scale_rate((update.after if update else found.configuration).scaling)
+    stream = world.records.get("s", "t").stream
+    update = world.records.configuration_update(stream) if stream.pending else None
+    return scale_rate((update.after if update else stream.configuration).scaling)
 
 
 @pytest.mark.parametrize("meanwhile", [_finish, _update, _update_twice, _begin_another, _scale, _make_again])

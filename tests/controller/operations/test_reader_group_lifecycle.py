@@ -104,8 +104,8 @@ def test_a_life(groups_world: StreamWorld):
     world = groups_world
     assert world.reader_groups.create_reader_group("s", "g", ID, _reads("t", "u")).state is ReaderGroupState.CREATING
     world.drain()
-    found = world.reader_groups.get_reader_group("s", "g")
-    assert (found.state, found.generation, found.group_id) == (ReaderGroupState.ACTIVE, 0, ID)
+    group = world.reader_groups.get_reader_group("s", "g")
+    assert (group.state, group.generation, group.group_id) == (ReaderGroupState.ACTIVE, 0, ID)
     assert "s/_RGg/0.#epoch.0" in world.bare_segment_stores.names()
     assert [_subscribers(world, stream) for stream in "tuv"] == [{"s/g": 0}, {"s/g": 0}, {}]
     updated = world.reader_groups.update_reader_group("s", "g", ID, 0, _reads("u", "v"))
@@ -139,8 +139,8 @@ def test_a_life(groups_world: StreamWorld):
 def test_a_group_that_exists_is_answered_as_it_is(groups_world: StreamWorld):
     _create(groups_world)
     before = groups_world.everything()
-    found = groups_world.reader_groups.create_reader_group("s", "g", OTHER_ID, _reads("v"))
-    assert (found.group_id, found.configuration) == (ID, _reads("t", "u"))
+    group = groups_world.reader_groups.create_reader_group("s", "g", OTHER_ID, _reads("v"))
+    assert (group.group_id, group.configuration) == (ID, _reads("t", "u"))
     assert groups_world.everything() == before
 
 

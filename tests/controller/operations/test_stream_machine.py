@@ -154,8 +154,8 @@ def _machine() -> type[RuleBasedStateMachine]:
             ranges = self.world.segments.between("s", "t", None, None).ranges
             for segment_range in ranges:
                 identifier = segment_range.segment_id
-                found = self.world.segments.successors("s", "t", identifier).segments
-                for follower in found:
+                segments = self.world.segments.successors("s", "t", identifier).segments
+                for follower in segments:
                     before = self.world.segments.predecessors("s", "t", follower.segment_id)
                     assert identifier in {other.segment_id for other in before}
 

@@ -275,14 +275,14 @@ def _write(writer: EventWriter, numbers: range) -> None:
 
 def _read(reader: Reader, numbers: range) -> None:
     """Read the events of these numbers, those of each key in their order."""
-    found: dict[str, list[int]] = {key: [] for key in KEYS}
-    while sum(map(len, found.values())) < len(numbers) * len(KEYS):
+    numbers_by_key: dict[str, list[int]] = {key: [] for key in KEYS}
+    while sum(map(len, numbers_by_key.values())) < len(numbers) * len(KEYS):
         batch = reader.read_batch(timeout_s=60)
         assert batch is not None
         for event in batch.events:
             key, number = event.decode().split(":")
-            found[key].append(int(number))
-    assert found == {key: list(numbers) for key in KEYS}
+            numbers_by_key[key].append(int(number))
+    assert numbers_by_key == {key: list(numbers) for key in KEYS}
 
 
 def _in_order(order: ReadOrder) -> Callable[[Headrace], Reader]:
@@ -414,8 +414,8 @@ def test_a_frozen_stream_refuses_an_operation(frozen: StreamWorld, refused: Call
 def test_a_frozen_stream_can_be_read_sealed_and_deleted(frozen: StreamWorld):
     assert frozen.segments.stream_cut("s", "t", "tail").offsets == {0: 10, 1: 0}
     for segment in (0, 1):
-        found = frozen.segments.successors("s", "t", segment)
-        assert (found.segments, found.sealed) == ((), False)
+        successors = frozen.segments.successors("s", "t", segment)
+        assert (successors.segments, successors.sealed) == ((), False)
         with pytest.raises(FrozenError):  # what writers and readers ask
             frozen.segments.successors("s", "t", segment, as_recorded=True)
     assert len(frozen.bare_queue) == 0, "its segments are not replaced while it is frozen"

@@ -235,9 +235,9 @@ def test_epochs_are_raised_above_the_given_one(cluster: Cluster):
     done = cluster.service.raise_epochs(5)
     assert (done.raised, done.remaining) == ((0, 1), ())
     assert epochs(cluster) == [6, 6, 8, None]
-    found = find_claim(cluster.bare, 0)
-    assert found is not None
-    assert found[0] == CLAIM
+    claim = find_claim(cluster.bare, 0)
+    assert claim is not None
+    assert claim[0] == CLAIM
     assert cluster.service.raise_epochs(5).raised == ()
 
 

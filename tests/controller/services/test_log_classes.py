@@ -64,8 +64,8 @@ def test_an_update_keeps_the_class():
     world = _world()
     world.streams.update_stream("s", "t", StreamConfiguration(ScalingPolicy.fixed(2), tags=("a",)))
     world.drain()
-    found = world.streams.get_stream("s", "t")
-    assert (found.configuration.tags, found.acknowledged_by) == (("a",), LogClass.S3)
+    stream = world.streams.get_stream("s", "t")
+    assert (stream.configuration.tags, stream.acknowledged_by) == (("a",), LogClass.S3)
     with pytest.raises(InvalidRequestError, match="acknowledged by S3") as refused:
         world.streams.update_stream("s", "t", OF_S3, log_class=LogClass.STORES)
     assert refused.value.specific_code == "log_class_fixed"

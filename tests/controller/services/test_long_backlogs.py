@@ -27,12 +27,12 @@ def test_a_long_backlog_is_read_in_bounded_batches(epochs: int, segments: int) -
     read, batches = 0, 0
     while True:
         world.calls.counts.clear()
-        found = plans.next_cut("s", "t", start)
+        next_cut = plans.next_cut("s", "t", start)
         assert world.calls.counts["read"] <= CALLS_PER_BATCH_MAX
-        assert len(found.ranges) <= SEGMENTS_PER_CUT_MAX + 2 * segments
-        assert found.part(RangesBetween) == world.segments.between("s", "t", start, found.end.offsets)
-        start, read, batches = found.end.offsets, read + found.length_bytes, batches + 1
-        if found.reached_end:
+        assert len(next_cut.ranges) <= SEGMENTS_PER_CUT_MAX + 2 * segments
+        assert next_cut.part(RangesBetween) == world.segments.between("s", "t", start, next_cut.end.offsets)
+        start, read, batches = next_cut.end.offsets, read + next_cut.length_bytes, batches + 1
+        if next_cut.reached_end:
             break
     assert read == epochs * segments * BYTES
     assert batches == -(-epochs * segments // SEGMENTS_PER_CUT_MAX)
@@ -66,9 +66,9 @@ def test_one_old_segment_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatc
     plans = NextCutService(world.store, world.segment_stores)
     start: Mapping[int, int] | None = None
     for _ in range(50):
-        found = plans.next_cut("s", "t", start, None, 4 * BYTES)
-        assert found.part(RangesBetween) == world.segments.between("s", "t", start, found.end.offsets)
-        start = found.end.offsets
-        if found.reached_end:
+        next_cut = plans.next_cut("s", "t", start, None, 4 * BYTES)
+        assert next_cut.part(RangesBetween) == world.segments.between("s", "t", start, next_cut.end.offsets)
+        start = next_cut.end.offsets
+        if next_cut.reached_end:
             break
-    assert found.reached_end
+    assert next_cut.reached_end

@@ -145,9 +145,9 @@ def test_a_stream_that_changes_amid_the_read_is_read_whole(world: StreamWorld, a
 
     records = StreamRecords(world.store)
     world.calls.interrupt_at(1, change)
-    found = records.get("s", "t")
-    assert found.stream.configuration.tags == OTHERS
-    assert found == world.records.get("s", "t")
+    stored = records.get("s", "t")
+    assert stored.stream.configuration.tags == OTHERS
+    assert stored == world.records.get("s", "t")
 
 
 # Races

@@ -59,11 +59,11 @@ def bounds(found: NextCutView) -> dict[int, tuple[int, int]]:
 
 
 def test_everything_from_head_to_tail(scaled: StreamWorld) -> None:
-    found = service_of(scaled).next_cut("s", "t", None)
-    assert found.start.offsets == {0: 0, 1: 0}
-    assert found.end == scaled.segments.stream_cut("s", "t", "tail")
-    assert (found.reached_end, found.left_bytes, found.length_bytes) == (True, 0, 200)
-    assert found.part(RangesBetween) == scaled.segments.between("s", "t", None, None)
+    next_cut = service_of(scaled).next_cut("s", "t", None)
+    assert next_cut.start.offsets == {0: 0, 1: 0}
+    assert next_cut.end == scaled.segments.stream_cut("s", "t", "tail")
+    assert (next_cut.reached_end, next_cut.left_bytes, next_cut.length_bytes) == (True, 0, 200)
+    assert next_cut.part(RangesBetween) == scaled.segments.between("s", "t", None, None)
 
 
 def test_a_stream_that_is_being_deleted_is_said_to_be_gone(scaled: StreamWorld) -> None:
@@ -90,9 +90,9 @@ def test_batches_of_a_budget_follow_each_other(scaled: StreamWorld) -> None:
 
 def test_a_batch_ends_at_the_second_cut(scaled: StreamWorld) -> None:
     plans, end = service_of(scaled), {S2: 10, S3: 30, 1: 10}
-    found = plans.next_cut("s", "t", {0: 50, 1: 0}, end)
-    assert bounds(found) == {0: (50, 100), 1: (0, 10), S2: (0, 10), S3: (0, 30)}
-    assert (found.end.offsets, found.reached_end) == (end, True)
+    next_cut = plans.next_cut("s", "t", {0: 50, 1: 0}, end)
+    assert bounds(next_cut) == {0: (50, 100), 1: (0, 10), S2: (0, 10), S3: (0, 30)}
+    assert (next_cut.end.offsets, next_cut.reached_end) == (end, True)
     part = plans.next_cut("s", "t", {0: 100, 1: 10}, end, 20)
     assert (part.end.offsets, part.reached_end, part.left_bytes) == ({S2: 10, S3: 10, 1: 10}, False, 20)
     nothing = plans.next_cut("s", "t", end, end)
@@ -100,14 +100,14 @@ def test_a_batch_ends_at_the_second_cut(scaled: StreamWorld) -> None:
 
 
 def test_strict_key_order_separates_segments_of_a_scale(scaled: StreamWorld) -> None:
-    found = service_of(scaled).next_cut("s", "t", None, strict_key_order=True)
-    assert bounds(found) == {0: (0, 100), 1: (0, 10)}
-    assert not found.reached_end
+    next_cut = service_of(scaled).next_cut("s", "t", None, strict_key_order=True)
+    assert bounds(next_cut) == {0: (0, 100), 1: (0, 10)}
+    assert not next_cut.reached_end
 
 
 def test_the_end_of_a_segment_is_a_start(scaled: StreamWorld) -> None:
-    found = service_of(scaled).next_cut("s", "t", {0: -1, 1: -1}, {S2: 0, S3: -1, 1: 10})
-    assert (found.start.offsets, found.end.offsets) == ({0: 100, 1: 10}, {S2: 0, S3: 30, 1: 10})
+    next_cut = service_of(scaled).next_cut("s", "t", {0: -1, 1: -1}, {S2: 0, S3: -1, 1: 10})
+    assert (next_cut.start.offsets, next_cut.end.offsets) == ({0: 100, 1: 10}, {S2: 0, S3: 30, 1: 10})
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_impossible_cuts_are_refused(scaled: StreamWorld, start: dict[int, int],
 
     def read_all() -> None:
         current = start
-        while not (found := plans.next_cut("s", "t", current, end, 60)).reached_end:
-            current = found.end.offsets
+        while not (next_cut := plans.next_cut("s", "t", current, end, 60)).reached_end:
+            current = next_cut.end.offsets
 
     with pytest.raises(InvalidRequestError) as refused:
         read_all()
@@ -177,9 +177,9 @@ def test_an_unknown_segment_of_a_first_stream_is_no_former_one(world: StreamWorl
 
 def test_a_sealed_stream_is_read_to_its_end(scaled: StreamWorld) -> None:
     scaled.seal()
-    found = service_of(scaled).next_cut("s", "t", {S2: 0, S3: 0, 1: 0})
-    assert found.end.offsets == {S2: 20, S4: 40}
-    assert found.reached_end
+    next_cut = service_of(scaled).next_cut("s", "t", {S2: 0, S3: 0, 1: 0})
+    assert next_cut.end.offsets == {S2: 20, S4: 40}
+    assert next_cut.reached_end
 
 
 def test_a_truncated_start_says_what_is_lost(scaled: StreamWorld) -> None:
@@ -201,10 +201,10 @@ def test_a_truncated_start_says_what_is_lost(scaled: StreamWorld) -> None:
 def test_skipping_starts_at_the_later_of_start_and_head(scaled: StreamWorld) -> None:
     scaled.truncate({S2: 10, S3: 0, 1: 0})
     plans = service_of(scaled)
-    found = plans.next_cut("s", "t", {0: 70, 1: 10}, on_truncation="skip")
-    assert found.start.offsets == {S2: 10, S3: 0, 1: 10}
-    assert found.lost == (LostBytes(0, 70, 30), LostBytes(S2, 0, 10))
-    assert (found.lost_bytes, found.length_bytes) == (40, 10 + 30 + 40)
+    next_cut = plans.next_cut("s", "t", {0: 70, 1: 10}, on_truncation="skip")
+    assert next_cut.start.offsets == {S2: 10, S3: 0, 1: 10}
+    assert next_cut.lost == (LostBytes(0, 70, 30), LostBytes(S2, 0, 10))
+    assert (next_cut.lost_bytes, next_cut.length_bytes) == (40, 10 + 30 + 40)
     after = plans.next_cut("s", "t", {S2: 15, S3: 5, 1: 10}, on_truncation="skip")
     assert (after.start.offsets, after.lost, after.lost_bytes) == ({S2: 15, S3: 5, 1: 10}, (), 0)
 
@@ -277,17 +277,17 @@ class Reading:
 
     def read(self, budget: int | None, *, strict: bool) -> bool:
         """Whether the end is reached."""
-        found = self._plans.next_cut(
+        next_cut = self._plans.next_cut(
             "s", "t", self.position, None, budget, strict_key_order=strict, on_truncation="skip"
         )
-        assert found.part(RangesBetween) == self._world.segments.between(
-            "s", "t", found.start.offsets, found.end.offsets
+        assert next_cut.part(RangesBetween) == self._world.segments.between(
+            "s", "t", next_cut.start.offsets, next_cut.end.offsets
         )
-        assert found.lost_bytes == sum(lost_range.length for lost_range in found.lost)
-        if found.lost:
+        assert next_cut.lost_bytes == sum(lost_range.length for lost_range in next_cut.lost)
+        if next_cut.lost:
             with pytest.raises(TruncatedError) as failed:
                 self._plans.next_cut("s", "t", self.position, None, budget)
-            assert failed.value.details["lost"] == [lost_range.to_json() for lost_range in found.lost]
+            assert failed.value.details["lost"] == [lost_range.to_json() for lost_range in next_cut.lost]
             with pytest.raises(TruncatedError):
                 self._world.segments.between("s", "t", self.position, None)
         else:
@@ -295,14 +295,14 @@ class Reading:
             assert self._world.segments.between("s", "t", self.position, None) == whole.part(RangesBetween)
         passed = [
             (lost_range.segment_id, lost_range.offset, lost_range.offset + lost_range.length)
-            for lost_range in found.lost
+            for lost_range in next_cut.lost
         ]
-        passed += [(identifier, *offsets) for identifier, offsets in bounds(found).items()]
+        passed += [(identifier, *offsets) for identifier, offsets in bounds(next_cut).items()]
         for identifier, start, end in passed:
             assert start == self.passed[identifier], "no byte is left out, and none is read twice"
             self.passed[identifier] = end
-        self.position = found.end.offsets
-        return found.reached_end
+        self.position = next_cut.end.offsets
+        return next_cut.reached_end
 
 
 @given(st.data())
@@ -346,10 +346,10 @@ def test_a_start_at_truncated_ends_loses_nothing(scaled: StreamWorld) -> None:
     """As of a reader that was away during a scale and a truncation by time."""
     start = {S2: 0, S3: 30, 1: 10}
     scaled.truncate(HEAD)
-    found = service_of(scaled).next_cut("s", "t", start)
-    assert (found.start.offsets, found.lost, found.lost_bytes) == (HEAD, (), 0)
-    assert found.reached_end
-    assert scaled.segments.between("s", "t", start, None) == found.part(RangesBetween)
+    next_cut = service_of(scaled).next_cut("s", "t", start)
+    assert (next_cut.start.offsets, next_cut.lost, next_cut.lost_bytes) == (HEAD, (), 0)
+    assert next_cut.reached_end
+    assert scaled.segments.between("s", "t", start, None) == next_cut.part(RangesBetween)
     assert cuts_of(scaled).is_valid("s", "t", start)
 
 
@@ -393,9 +393,9 @@ def test_nothing_is_between_cuts_that_were_truncated(
     world.scale([1, S3], [0.25, 1.0])
     append(world, S4, 4)
     world.truncate(HEAD)
-    found = service_of(world).next_cut("s", "t", start, end)
-    assert (found.start.offsets, bounds(found), found.reached_end) == (HEAD, {S2: (0, 0), S4: (0, 0)}, True)
-    assert world.segments.between("s", "t", start, end) == found.part(RangesBetween)
+    next_cut = service_of(world).next_cut("s", "t", start, end)
+    assert (next_cut.start.offsets, bounds(next_cut), next_cut.reached_end) == (HEAD, {S2: (0, 0), S4: (0, 0)}, True)
+    assert world.segments.between("s", "t", start, end) == next_cut.part(RangesBetween)
 
 
 def test_a_loss_that_is_too_long_to_count_is_one(scaled: StreamWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,10 +293,10 @@ def test_a_segment_not_reached_yet_gives_way_to_what_it_follows(world: StreamWor
     world.scale([0], [0.0, 0.2, 0.5])
     world.append(S3, 7)
     world.scale([S3, 1], [0.2, 1.0])
-    found = subscribers.update_stream_cut("s", "t", "group", 0, {S2: 0, MERGED: -1, 1: 30})
-    assert found.position.cut.offsets == {S2: 0, S3: 7, 1: 30}
-    found = subscribers.update_stream_cut("s", "t", "group", 0, {S2: 0, MERGED: 0})
-    assert found.position.cut.offsets == {S2: 0, MERGED: 0}
+    updated = subscribers.update_stream_cut("s", "t", "group", 0, {S2: 0, MERGED: -1, 1: 30})
+    assert updated.position.cut.offsets == {S2: 0, S3: 7, 1: 30}
+    updated = subscribers.update_stream_cut("s", "t", "group", 0, {S2: 0, MERGED: 0})
+    assert updated.position.cut.offsets == {S2: 0, MERGED: 0}
 
 
 def test_who_is_unknown_is_told_so(subscribers: SubscriberService):
@@ -342,8 +342,8 @@ def test_a_lost_race_is_settled_by_reading_again(world: StreamWorld, subscribers
 
     with world.calls.overtaken(call, first):
         assert subscribers.register("s", "t", "group", 0).generation == 0
-        found = subscribers.update_stream_cut("s", "t", "group", 0, {0: 20, 1: 20})
-    assert found.position.cut.offsets == {0: 20, 1: 20}
+        updated = subscribers.update_stream_cut("s", "t", "group", 0, {0: 20, 1: 20})
+    assert updated.position.cut.offsets == {0: 20, 1: 20}
 
 
 def test_nobody_registers_with_a_stream_that_is_gone(world: StreamWorld, subscribers: SubscriberService):

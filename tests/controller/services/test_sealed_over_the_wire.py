@@ -26,9 +26,9 @@ def sealed(world: StreamWorld) -> StreamWorld:
 
 
 def _ask(world: StreamWorld, identifier: int = 0) -> list[int]:
-    found = world.segments.successors("s", "t", identifier, as_recorded=True)
-    assert not found.sealed
-    return [segment.segment_id for segment in found.segments]
+    successors = world.segments.successors("s", "t", identifier, as_recorded=True)
+    assert not successors.sealed
+    return [segment.segment_id for segment in successors.segments]
 
 
 def test_a_sealed_active_segment_gets_a_successor(sealed: StreamWorld):
@@ -94,12 +94,14 @@ def test_other_operations_go_first(sealed: StreamWorld, operation: str):
     assert _ask(sealed) == []
     assert "segment store segment_info" not in sealed.calls.counts
     sealed.drain()
-    found = sealed.segments.successors("s", "t", 0, as_recorded=True)
+    successors = sealed.segments.successors("s", "t", 0, as_recorded=True)
     sealed.drain()
     if operation in ("truncate", "update"):
-        assert not found.segments
-        found = sealed.segments.successors("s", "t", 0, as_recorded=True)
-    assert (len(found.segments), found.sealed) == {"scale": (2, False), "seal": (0, True)}.get(operation, (1, False))
+        assert not successors.segments
+        successors = sealed.segments.successors("s", "t", 0, as_recorded=True)
+    assert (len(successors.segments), successors.sealed) == {"scale": (2, False), "seal": (0, True)}.get(
+        operation, (1, False)
+    )
     assert_sound(sealed)
 
 

@@ -295,8 +295,8 @@ def test_the_end_of_a_segment_is_known_while_it_is_replaced(world: StreamWorld):
     with pytest.raises(UnavailableError, match="being sealed"):
         world.segments.between("s", "t", {0: -1, 1: 0}, None)
     world.segment_stores.seal_segments(["s/t/0.#epoch.0"])
-    found = world.segments.between("s", "t", {0: -1, 1: 0}, None)
-    assert found.start.offsets == {0: 100, 1: 0}
+    between = world.segments.between("s", "t", {0: -1, 1: 0}, None)
+    assert between.start.offsets == {0: 100, 1: 0}
     with pytest.raises(UnavailableError, match="being sealed"):
         world.cuts.check_reached("s", "t", {0: -1, 1: 0})
 

@@ -203,11 +203,11 @@ def test_an_end_amid_a_creation_leaves_no_segment(how: str):
         if not came:
             break
         world.drain_transactions()
-        found = world.transactions.get_transaction("s", "t", transaction).state
+        state = world.transactions.get_transaction("s", "t", transaction).state
         if how.startswith("abort"):
-            assert found is ABORTED
+            assert state is ABORTED
         else:
-            assert found is COMMITTED, f"at call {position}: a segment that was not created yet is no loss"
+            assert state is COMMITTED, f"at call {position}: a segment that was not created yet is no loss"
             assert all_bytes(world) == b"kept", f"at call {position}"
         assert _own(world, transaction) == [], f"at call {position}"
         position += 1

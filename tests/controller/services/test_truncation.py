@@ -191,9 +191,9 @@ def test_the_head_is_never_behind_what_is_deleted(scaled: StreamWorld):
 
     def look(_kind: str) -> None:
         hook, scaled.calls.before = scaled.calls.before, lambda kind: None
-        found = scaled.segments.segments_at_head("s", "t")
-        assert {segment.name for segment in found.segments} <= set(scaled.bare_segment_stores.names())
-        heads.append(_starts(found))
+        head = scaled.segments.segments_at_head("s", "t")
+        assert {segment.name for segment in head.segments} <= set(scaled.bare_segment_stores.names())
+        heads.append(_starts(head))
         scaled.calls.before = hook
 
     scaled.calls.before = look

@@ -65,8 +65,8 @@ def test_flush_continues_under_one_name(segment: Segment, place: tuple[str, int,
 @pytest.mark.parametrize(("waiting", "end"), [("b", 20), ("c", 30), ("d", 90)])
 def test_flush_ends_before_a_merge_that_waits(waiting: str, end: int):
     segment = make_segment("a", 90, 5, (20, make_segment("b", 10)), (30, make_segment("c", 10)))
-    found = flush_place(segment, OBJECT_BYTES, lambda merge: merge.source.name == waiting)
-    assert (found.segment.name, found.shift, found.end) == ("a", 0, end)
+    place = flush_place(segment, OBJECT_BYTES, lambda merge: merge.source.name == waiting)
+    assert (place.segment.name, place.shift, place.end) == ("a", 0, end)
 
 
 def test_large_merge_enters_directly_if_its_source_name_is_free():

@@ -153,9 +153,9 @@ async def test_log_consists_of_objects_with_needed_entries():
         await put(chunks, 0, sequence, 2 * sequence, 2)
     await put(chunks, 0, 3, 6, 0, truncated_before=4)
     closed = await close_ledger(chunks, CONTAINER, 0)
-    found = await find_log(chunks, CONTAINER, (LedgerStart(0, 0),), 0, closed)
-    assert [each.sequence for each in found.objects] == [2]
-    assert (found.truncated_before, found.next_entry) == (4, 6)
+    log = await find_log(chunks, CONTAINER, (LedgerStart(0, 0),), 0, closed)
+    assert [each.sequence for each in log.objects] == [2]
+    assert (log.truncated_before, log.next_entry) == (4, 6)
 
 
 async def test_object_that_lacks_bytes_is_not_part_of_a_log():

@@ -245,20 +245,20 @@ async def test_merge_is_restored_whole_and_repeated_only_whole(new_world: Callab
         lose_volume(world)
         async with world.running() as running:
             client = await running.connect()
-            found = events_in(await client.read_all(STREAM), whole)
-            assert found == list(range(len(found)))
-            assert found[: len(seen)] == seen
+            events = events_in(await client.read_all(STREAM), whole)
+            assert events == list(range(len(events)))
+            assert events[: len(seen)] == seen
             is_there = isinstance(await client.call(wire.GetStreamSegmentInfo(4, TRANSACTION)), wire.StreamSegmentInfo)
             again = await client.call(wire.MergeSegmentsBatch(3, STREAM, (TRANSACTION,)))
             data = await client.read_all(STREAM)
             if isinstance(again, wire.ErrorMessage):
                 assert again.error_code == wire.ERROR_CODE_SOURCE_INCOMPLETE
-                assert events_in(data, whole) == found
+                assert events_in(data, whole) == events
                 # Of a source that never was in tier 2 nothing there tells that its bytes are those of the target.
-                assert 1 not in found or not flushed
+                assert 1 not in events or not flushed
             else:
                 assert isinstance(again, wire.SegmentsBatchMerged), again
-                assert sorted(events_in(data, whole)) == sorted({*found, 1} if is_there else found)
+                assert sorted(events_in(data, whole)) == sorted({*events, 1} if is_there else events)
             await running.flush()
             assert await client.read_all(STREAM) == data
 

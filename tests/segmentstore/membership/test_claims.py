@@ -35,14 +35,14 @@ class Cluster:
         return self.clock.now_ms()
 
     def put(self, lease: StoreLease) -> None:
-        found = self.records.lease("a")
-        self.store.write(write_lease(lease, found.version if found else None))
+        stored_lease = self.records.lease("a")
+        self.store.write(write_lease(lease, stored_lease.version if stored_lease else None))
 
     @property
     def lease(self) -> StoreLease:
-        found = self.records.lease("a")
-        assert found is not None
-        return found.lease
+        stored_lease = self.records.lease("a")
+        assert stored_lease is not None
+        return stored_lease.lease
 
     def claim(self) -> int | None:
         return claim_free_container(self.records, self.seen, OURS, self.now_ms)
@@ -83,18 +83,18 @@ def test_a_store_whose_disk_is_gone_is_not_waited_for(cluster: Cluster):
 
 
 def test_a_store_that_nothing_is_known_of_is_not_waited_for(cluster: Cluster):
-    found = cluster.records.lease("a")
-    assert found is not None
-    cluster.store.write(delete_lease(found))
+    stored_lease = cluster.records.lease("a")
+    assert stored_lease is not None
+    cluster.store.write(delete_lease(stored_lease))
     assert cluster.claim() == 1
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_a_store_that_comes_back_keeps_what_is_being_claimed(cluster: Cluster, forgotten: bool):
     """Between the look at its lease and the claim."""
-    found = cluster.records.lease("a")
-    assert found is not None
-    ended = task_stopped(found.lease, cluster.now_ms)
+    stored_lease = cluster.records.lease("a")
+    assert stored_lease is not None
+    ended = task_stopped(stored_lease.lease, cluster.now_ms)
     cluster.put(ended)
     if forgotten:
         again = cluster.records.lease("a")

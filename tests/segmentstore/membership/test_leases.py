@@ -61,16 +61,16 @@ async def test_a_port_that_becomes_free_is_taken(world: World):
         assert lease(world, "b").lease.external is None
         await b.beat()
         assert lease(world, "b").lease.external is None
-        found = lease(world, "a")
-        world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
+        stored_lease = lease(world, "a")
+        world.metadata.write(write_lease(lost(stored_lease.lease, world.clock.now_ms()), stored_lease.version))
         await b.beat()
         assert lease(world, "b").lease.external == offer.address(12345)
 
 
 async def test_a_store_that_returns_takes_another_port(world: World):
     async with member(world, "a", range(CONTAINERS), offer=OFFER) as a:
-        found = lease(world, "a")
-        world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
+        stored_lease = lease(world, "a")
+        world.metadata.write(write_lease(lost(stored_lease.lease, world.clock.now_ms()), stored_lease.version))
         async with member(world, "b", offer=OFFER):
             assert lease(world, "b").lease.external == OFFER.address(12345)
             await a.beat()
@@ -81,8 +81,8 @@ async def test_a_port_whose_answer_was_lost_stays(world: World):
     """The conflict of the next renewal is this store's own write, which has the port."""
     offer = ExternalOffer(OFFER.name, range(12345, 12346))
     async with member(world, "a", range(CONTAINERS), offer=offer), member(world, "b", offer=offer) as b:
-        found = lease(world, "a")
-        world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
+        stored_lease = lease(world, "a")
+        world.metadata.write(write_lease(lost(stored_lease.lease, world.clock.now_ms()), stored_lease.version))
         honest = world.metadata.write
 
         def deaf(*writes):
@@ -100,8 +100,8 @@ async def test_a_port_whose_answer_was_lost_stays(world: World):
 async def test_a_lease_without_its_port_takes_one_again(world: World):
     """Another store may have taken the port meanwhile: it belongs to the store whose lease names it."""
     async with member(world, "a", range(CONTAINERS), offer=OFFER) as a:
-        found = lease(world, "a")
-        world.metadata.write(write_lease(replace(found.lease, external=None), found.version))
+        stored_lease = lease(world, "a")
+        world.metadata.write(write_lease(replace(stored_lease.lease, external=None), stored_lease.version))
         async with member(world, "b", offer=OFFER):
             assert lease(world, "b").lease.external == OFFER.address(12345)
             await a.beat()
@@ -255,8 +255,10 @@ async def test_a_lease_taken_up_again_whose_answer_was_lost_is_found(world: Worl
 
 async def test_two_processes_of_one_name_are_told_apart(world: World):
     async with member(world, "a", range(CONTAINERS), graceful=False) as a:
-        found = lease(world, "a")
-        world.metadata.write(write_lease(registered(found.lease, found.lease, world.clock.now_ms()), found.version))
+        stored_lease = lease(world, "a")
+        world.metadata.write(
+            write_lease(registered(stored_lease.lease, stored_lease.lease, world.clock.now_ms()), stored_lease.version)
+        )
         with pytest.raises(FencedError, match="HEADRACE_STORE_ID"):
             await a.beat()
 
@@ -293,8 +295,10 @@ async def test_wait_for_a_process_of_the_same_name_is_bounded(world: World, monk
     async def slept(seconds: float) -> None:
         """The former self renews its lease meanwhile."""
         world.clock.advance(int(seconds * 1000))
-        found = lease(world, "store-0")
-        world.metadata.write(write_lease(registered(found.lease, found.lease, world.clock.now_ms()), found.version))
+        stored_lease = lease(world, "store-0")
+        world.metadata.write(
+            write_lease(registered(stored_lease.lease, stored_lease.lease, world.clock.now_ms()), stored_lease.version)
+        )
 
     # The test's clock has passed the lease, so a graceful stop would wait ten seconds for a write that is refused.
     async with member(world, "store-0", share=range(CONTAINERS), graceful=False):

@@ -41,13 +41,13 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def epoch(world: World, container: int = CONTAINER) -> int:
-    found = world.metadata.get(Key(CLUSTER_PARTITION, claim_sort(container)))
-    return int(found.version)
+    record = world.metadata.get(Key(CLUSTER_PARTITION, claim_sort(container)))
+    return int(record.version)
 
 
 def snapshot_object(world: World, container: int = CONTAINER) -> str:
-    found = world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(container)))
-    return decode_snapshot_pointer(found.body).object_name
+    record = world.metadata.get(Key(CLUSTER_PARTITION, snapshot_sort(container)))
+    return decode_snapshot_pointer(record.body).object_name
 
 
 async def in_tier_2(world: World) -> None:

@@ -129,8 +129,8 @@ async def test_resting_log_is_checked_while_the_map_is_unchanged(world: World):
         await b.serves(2, 3)
         assert b.running.store.logs_at_rest == [0]
         key, body = Key(CLUSTER_PARTITION, snapshot_sort(0)), snapshot_body(SnapshotPointer("x", 1, 0, 51, False))
-        found = world.metadata.get(key)
-        world.metadata.write(Create(key, body) if found is None else Replace(key, body, found.version))
+        record = world.metadata.get(key)
+        world.metadata.write(Create(key, body) if record is None else Replace(key, body, record.version))
         await b.beat()
         await b.running.until(lambda: b.running.store.logs_at_rest == [])
         await b.running.until(lambda: 0 not in b.running.journal.oldest_needed_bytes)
@@ -140,8 +140,8 @@ async def test_a_container_is_not_given_to_a_store_that_is_gone(world: World):
     async with member(world, "a", range(CONTAINERS)) as a:
         async with member(world, "b", graceful=False):
             pass
-        found = lease(world, "b")
-        world.metadata.write(write_lease(lost(found.lease, world.clock.now_ms()), found.version))
+        stored_lease = lease(world, "b")
+        world.metadata.write(write_lease(lost(stored_lease.lease, world.clock.now_ms()), stored_lease.version))
         await a.beat()
         await asyncio.sleep(0.02)
         assert a.containers == [0, 1, 2, 3]

@@ -53,15 +53,15 @@ class Watched:
         self.news += 1
 
     def other(self) -> StoreLease:
-        found = self.records.lease("b")
-        assert found is not None
-        return found.lease
+        stored_lease = self.records.lease("b")
+        assert stored_lease is not None
+        return stored_lease.lease
 
     def write(self, **changes: object) -> None:
-        found = self.records.lease("b")
-        assert found is not None
-        changed = replace(renewed(found.lease, self.clock.now_ms()), **changes)  # type: ignore[arg-type]
-        self.records.store.write(write_lease(changed, found.version))
+        stored_lease = self.records.lease("b")
+        assert stored_lease is not None
+        changed = replace(renewed(stored_lease.lease, self.clock.now_ms()), **changes)  # type: ignore[arg-type]
+        self.records.store.write(write_lease(changed, stored_lease.version))
 
 
 async def test_a_silent_store_whose_lease_does_not_change_is_ended():
@@ -172,9 +172,9 @@ async def test_new_member_is_not_destroyed_for_old_leases():
     """Its store registered after the leases were read, and a former owner made it a member."""
     watched = Watched()
     await watched.peers.look()
-    found = watched.records.lease("b")
-    assert found is not None
-    new = replace(found.lease, store_id="c", zone="zone-c", replica_id=NEW.hex())
+    stored_lease = watched.records.lease("b")
+    assert stored_lease is not None
+    new = replace(stored_lease.lease, store_id="c", zone="zone-c", replica_id=NEW.hex())
     watched.records.store.write(write_lease(new, None))
     assert watched.peers.plan(0, OWN, (OWN, OTHER, NEW)).placement.destroyed == set()
     await watched.peers.look()

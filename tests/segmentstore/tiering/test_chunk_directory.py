@@ -124,9 +124,9 @@ async def test_deposed_owner_adds_no_runs(world: World):
 @pytest.mark.parametrize(("change", "changed"), NEEDED)
 async def test_what_has_changed_since_a_read_stays(world: World, change: str, changed: str):
     read = await read_directory(world)
-    found = world.metadata.get(Key(*READ_RECORDS[changed](read)))
-    assert found is not None
-    world.metadata.write(Replace(found.key, found.body, found.version))  # as by another process
+    record = world.metadata.get(Key(*READ_RECORDS[changed](read)))
+    assert record is not None
+    world.metadata.write(Replace(record.key, record.body, record.version))  # as by another process
     before = contents(world.metadata)
     with pytest.raises(UnavailableError):
         await CHANGES[change](read)

@@ -279,14 +279,14 @@ async def test_link_to_lost_runs_is_corrupt(world: World):
     with pytest.raises(UnavailableError, match="has changed since it was read"):
         await follow_link(directory, TARGET, RunLink(OFFSET, 6, SOURCE, 1, 7))
     await directory.remove(SOURCE, [first])
-    found = await directory.last_entry(TARGET)
-    assert isinstance(found, RunLink)
+    last_entry = await directory.last_entry(TARGET)
+    assert isinstance(last_entry, RunLink)
     with pytest.raises(CorruptError, match=f"has lost runs of {SOURCE} from 0 on"):
-        await follow_link(directory, TARGET, found)
+        await follow_link(directory, TARGET, last_entry)
     assert await starts_of(directory, SOURCE) == [second.offset]
     await directory.remove(SOURCE, [second])
     with pytest.raises(CorruptError, match=f"has lost runs of {SOURCE} from 0 on"):
-        await follow_link(directory, TARGET, found)
+        await follow_link(directory, TARGET, last_entry)
 
 
 def upkeep_with(world: World, directory: ChunkDirectory, *removed: str) -> tuple[DirectoryUpkeep, list[str]]:
@@ -341,9 +341,9 @@ async def test_entries_behind_a_full_page_are_removed_too(world: World, monkeypa
     await directory.add([("other", ChunkRun(0, 3, OBJECT, 9))], {OBJECT: 100})
     await directory.link("other", RunLink(3, 9, TARGET, 0, 8), (await directory.page(TARGET))[0])
     await directory.remove(SOURCE, await directory.page(SOURCE))
-    found = await directory.last_entry("other")
-    assert isinstance(found, RunLink)
-    await directory.remove("other", [], [found])
+    last_entry = await directory.last_entry("other")
+    assert isinstance(last_entry, RunLink)
+    await directory.remove("other", [], [last_entry])
     upkeep, free = upkeep_with(world, directory, TARGET)
     for _ in range(5):
         await upkeep.forget_removed(())

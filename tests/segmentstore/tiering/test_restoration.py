@@ -200,11 +200,11 @@ async def test_only_the_last_owner_s_clean_snapshot_is_exact(clean: bool, later_
     await tier_2.snapshots.replace(list(encode_snapshot(ContainerSnapshot(8, {}, [known(number=4)]))), clean=clean)
     for _ in range(later_claims):
         tier_2.claim()
-    found = await restore_container(tier_2.snapshots, tier_2.directory, await tier_2.snapshots.pointer())
-    names = [segment.name for segment in found.segments]
-    assert (names, found.deletions) == (([NAME], {}) if exact else ([], {NAME: 4})), "the directory has nothing"
+    restored = await restore_container(tier_2.snapshots, tier_2.directory, await tier_2.snapshots.pointer())
+    names = [segment.name for segment in restored.segments]
+    assert (names, restored.deletions) == (([NAME], {}) if exact else ([], {NAME: 4})), "the directory has nothing"
     doubts = (False, 0) if exact else (True, tier_2.epoch)
-    assert (found.has_records, found.doubtful_before, found.next_number) == (*doubts, 8)
+    assert (restored.has_records, restored.doubtful_before, restored.next_number) == (*doubts, 8)
     pointer = await tier_2.snapshots.pointer()
     assert pointer is not None
     assert (pointer.epoch, pointer.clean) == (tier_2.epoch, False)
@@ -214,9 +214,9 @@ async def test_only_the_last_owner_s_clean_snapshot_is_exact(clean: bool, later_
 
 async def test_container_without_a_snapshot_looks_for_its_segments():
     tier_2 = Tier2(2)
-    found = await restore_container(tier_2.snapshots, tier_2.directory, None)
-    assert (list(found.segments), found.has_records, found.doubtful_before) == ([], True, tier_2.epoch)
-    assert found.next_number == 1
+    restored = await restore_container(tier_2.snapshots, tier_2.directory, None)
+    assert (list(restored.segments), restored.has_records, restored.doubtful_before) == ([], True, tier_2.epoch)
+    assert restored.next_number == 1
     assert await tier_2.snapshots.pointer() is not None
 
 
@@ -228,9 +228,9 @@ async def test_every_segment_of_many_is_reconciled():
     await tier_2.snapshots.replace(list(encode_snapshot(ContainerSnapshot(99, {}, segments))), clean=False)
     await tier_2.add(segments[-1].name, 0)
     tier_2.claim()
-    found = await restore_container(tier_2.snapshots, tier_2.directory, await tier_2.snapshots.pointer())
-    assert [segment.length for segment in found.segments] == [0] * (RECONCILED_AT_ONCE_MAX - 1) + [3]
-    assert found.deletions == {gone.name: gone.number}
+    restored = await restore_container(tier_2.snapshots, tier_2.directory, await tier_2.snapshots.pointer())
+    assert [segment.length for segment in restored.segments] == [0] * (RECONCILED_AT_ONCE_MAX - 1) + [3]
+    assert restored.deletions == {gone.name: gone.number}
 
 
 # A container whose log was continued after a loss

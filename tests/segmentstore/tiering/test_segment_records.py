@@ -211,9 +211,9 @@ async def test_look_ups_are_read_in_few_large_reads_at_once(world: World, monkey
         await asyncio.sleep(0)
     assert reads == [RECORDS_PER_READ_MAX] * READS_AT_ONCE_MAX
     held.set()
-    found = await asyncio.gather(*finding)
+    results = await asyncio.gather(*finding)
     assert reads == [RECORDS_PER_READ_MAX] * (READS_AT_ONCE_MAX + 2)
-    assert [each is not None for each in found] == [True, *[False] * (count - 1)]
+    assert [each is not None for each in results] == [True, *[False] * (count - 1)]
     later = asyncio.ensure_future(made.records.find(NAME))
     for _ in range(10):
         await asyncio.sleep(0)
@@ -234,8 +234,8 @@ async def test_every_look_up_of_a_read_gets_its_error(world: World, monkeypatch:
     await asyncio.sleep(0)
     cancelled.cancel()
     held.set()
-    found = await asyncio.gather(first, last, return_exceptions=True)
-    assert found == [error, error]
+    results = await asyncio.gather(first, last, return_exceptions=True)
+    assert results == [error, error]
     monkeypatch.undo()
     made.recorded(STATE)
     assert await made.records.find(NAME) is not None

@@ -54,9 +54,9 @@ class Orders:
             query.stop()
 
     def letters(self) -> Counter[tuple[str, int]]:
-        found = [json.loads(event) for event in self.world.events()]
-        assert {letter["stream"] for letter in found} == {"orders"}
-        return Counter((letter["reason"].partition(":")[0], letter["event_bytes"]) for letter in found)
+        documents = [json.loads(event) for event in self.world.events()]
+        assert {letter["stream"] for letter in documents} == {"orders"}
+        return Counter((letter["reason"].partition(":")[0], letter["event_bytes"]) for letter in documents)
 
 
 def test_a_repeated_batch_writes_no_letter_again(spark: SparkSession, world: SinkWorld, tmp_path: Path) -> None:

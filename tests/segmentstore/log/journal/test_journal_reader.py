@@ -358,8 +358,8 @@ def test_a_damaged_entry_is_read_from_its_second_record(disk, journal):
     with pytest.raises(CorruptError, match="entry 1 of container 0 is not what was written there"):
         next(reading)
     submit(journal, 1, 1, b"entry 1")
-    found = [bytes(stored.payload) for stored in journal.reader.ledger(0, 1, 0, 3)]
-    assert found == [b"entry 0", b"entry 1", b"entry 2"]
+    payloads = [bytes(stored.payload) for stored in journal.reader.ledger(0, 1, 0, 3)]
+    assert payloads == [b"entry 0", b"entry 1", b"entry 2"]
 
 
 def test_memory_is_released_before_an_entry_is_reported(ledgers):
