@@ -91,8 +91,8 @@ async def test_list_goes_by_prefix_order_and_page(chunk_storage: ChunkStorage):
     assert await listed("", after="a/10", limit=2) == ["a/2", "b/1"]
     assert await listed("a/", after="a/2") == []
     assert await listed("c") == []
-    found = await chunk_storage.list("b")
-    assert [(entry.name, entry.length) for entry in found] == [("b/1", 3)]
-    assert found[0].last_modified_ms > 1_700_000_000_000
+    chunks = await chunk_storage.list("b")
+    assert [(entry.name, entry.length) for entry in chunks] == [("b/1", 3)]
+    assert chunks[0].last_modified_ms > 1_700_000_000_000
     with pytest.raises(InvalidRequestError):
         await chunk_storage.list("", limit=0)

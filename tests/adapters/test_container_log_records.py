@@ -189,9 +189,9 @@ def test_many_logs_are_read_by_container(records: ContainerLogRecords, container
 
 def test_all_logs_are_found(records: ContainerLogRecords, container: int):
     records.write(container, FIRST, 0, 0)
-    found = records.all()
-    assert found[container] == (FIRST, 1)
-    assert next(NUMBERS) not in found
+    logs = records.all()
+    assert logs[container] == (FIRST, 1)
+    assert next(NUMBERS) not in logs
 
 
 def test_logs_are_found_on_several_pages(monkeypatch: pytest.MonkeyPatch):

@@ -43,10 +43,10 @@ def test_settings_choose_the_source(tmp_path: Path) -> None:
     path = tmp_path / "certificate.json"
     path.write_text(leaf_secret_text(LEAF))
     path.chmod(0o600)
-    found = tls_settings(REQUIRED | {"HEADRACE_TLS_FILE": str(path)})
-    assert (found.mode, found.name) == (TlsMode.REQUIRED, NAME)
-    assert found.source is not None
-    assert found.source.read() == LEAF
+    settings = tls_settings(REQUIRED | {"HEADRACE_TLS_FILE": str(path)})
+    assert (settings.mode, settings.name) == (TlsMode.REQUIRED, NAME)
+    assert settings.source is not None
+    assert settings.source.read() == LEAF
     assert isinstance(tls_settings(REQUIRED | {"HEADRACE_TLS_SECRET": "s"}).source, LeafInSecretsManager)
 
 

@@ -186,5 +186,5 @@ async def test_containers_have_logs_of_their_own(world: LedgerWorld):
     await reports.all()
     store = world.start()
     for container in range(3):
-        found = await read_back(await store.open(container, world.claim(container)))
-        assert list(found.values()) == [b"%d" % (container + 3 * each) for each in range(3)]
+        entries = await read_back(await store.open(container, world.claim(container)))
+        assert list(entries.values()) == [b"%d" % (container + 3 * each) for each in range(3)]

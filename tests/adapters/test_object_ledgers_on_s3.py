@@ -167,8 +167,8 @@ async def test_recovery_takes_two_reads_for_an_object(world: ObjectWorld, client
     assert calls == {"PutObject": count}
     with counter.counting() as calls:
         _, taker = await owner(world)
-        found = await read_back(taker)
-    assert found == {number: b"%d" % number for number in range(count)}
+        entries = await read_back(taker)
+    assert entries == {number: b"%d" % number for number in range(count)}
     # Closing reads the newest header before and after the tombstone; each time and twice more, the objects are listed.
     assert calls == {"PutObject": 1, "GetObject": 2 * count + 2, "ListObjectsV2": 4}
     reports.append(taker, b"next")

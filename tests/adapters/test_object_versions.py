@@ -36,11 +36,11 @@ def test_names_come_in_order_with_all_their_versions(
     for name in ("p/c", "p/a", "p/b", "q/a"):
         s3.put_object(Bucket=bucket, Key=name, Body=b"12345")
     s3.delete_object(Bucket=bucket, Key="p/b")
-    found = list(versions.under("p/"))
-    assert [each[0].name for each in found] == ["p/a", "p/b", "p/c"]
-    assert [sorted(version.is_marker for version in each) for each in found] == [[False], [False, True], [False]]
-    assert [version.length for version in found[0]] == [5]
-    assert {version.is_latest for version in found[1] if version.is_marker} == {True}
+    listed = list(versions.under("p/"))
+    assert [each[0].name for each in listed] == ["p/a", "p/b", "p/c"]
+    assert [sorted(version.is_marker for version in each) for each in listed] == [[False], [False, True], [False]]
+    assert [version.length for version in listed[0]] == [5]
+    assert {version.is_latest for version in listed[1] if version.is_marker} == {True}
 
 
 def test_object_is_there_again_without_its_marker(versions: BucketVersions, bucket: str, s3: S3Client):

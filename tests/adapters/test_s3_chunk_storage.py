@@ -324,12 +324,12 @@ def test_an_object_body_reads_on_in_the_joined_bytes(parts: list[bytes], moves: 
     assert body.read() == joined
     for position, size in moves:
         assert body.seek(position) == position
-        found = body.read(size)
+        piece = body.read(size)
         left = max(0, len(joined) - position)
-        assert (left if size < 0 else min(size, left)) <= len(found) <= left
-        assert found == joined[position : position + len(found)]
-        assert body.tell() == position + len(found)
-        assert not found or body.tell() in ends
+        assert (left if size < 0 else min(size, left)) <= len(piece) <= left
+        assert piece == joined[position : position + len(piece)]
+        assert body.tell() == position + len(piece)
+        assert not piece or body.tell() in ends
     assert body.seek(-body.length, io.SEEK_END) == 0
     with pytest.raises(ValueError, match="before the start"):
         body.seek(-1)

@@ -51,8 +51,8 @@ def test_table_of_more_than_an_answer_is_read_to_its_end(items: TableItems):
     large = {"S": "x" * 300_000}
     for number in range(8):  # an answer has 1 MB
         items.put(item(1) | {"sort": {"S": str(number)}, "body": large}, None)
-    found = [key_of(each).sort for page in items.pages() for each in page]
-    assert found == [str(number) for number in range(8)]
+    sorts = [key_of(each).sort for page in items.pages() for each in page]
+    assert sorts == [str(number) for number in range(8)]
 
 
 def test_items_that_an_answer_leaves_out_are_asked_for_again(items: TableItems, dynamodb: DynamoDBClient):

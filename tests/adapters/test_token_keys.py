@@ -99,11 +99,11 @@ def test_wrong_settings_are_refused(environment: dict[str, str], named: str) -> 
 
 def test_settings_choose_the_source(tmp_path: Path) -> None:
     write(tmp_path / "keys", token_keys_text(FIRST))
-    found = token_key_source(
+    source = token_key_source(
         {"HEADRACE_TOKENS": "required", "HEADRACE_TOKEN_KEYS_FILE": str(tmp_path / "keys")}, ManualClock()
     )
-    assert found is not None
-    assert found.keys() == FIRST
+    assert source is not None
+    assert source.keys() == FIRST
     secret = token_key_source({"HEADRACE_TOKENS": "required", "HEADRACE_TOKEN_KEYS_SECRET": "keys"}, ManualClock())
     assert isinstance(secret, TokenKeySecret)
 

@@ -122,8 +122,8 @@ async def test_the_secret_of_the_deployment_is_still_asked_for():
 
 
 def test_contexts_ask_for_certificates_at_both_ends():
-    found = contexts(OWN)
-    assert found.link_server.verify_mode is ssl.CERT_REQUIRED
-    assert found.link_client.verify_mode is ssl.CERT_REQUIRED
-    assert found.link_client.check_hostname
-    assert found.server.minimum_version is ssl.TLSVersion.TLSv1_2
+    own_contexts = contexts(OWN)
+    assert own_contexts.link_server.verify_mode is ssl.CERT_REQUIRED
+    assert own_contexts.link_client.verify_mode is ssl.CERT_REQUIRED
+    assert own_contexts.link_client.check_hostname
+    assert own_contexts.server.minimum_version is ssl.TLSVersion.TLSv1_2

@@ -28,8 +28,8 @@ class _SqsConsumer:
         self._url, self._client = url, client
 
     def receive(self) -> list[tuple[str, dict[str, Any]]]:
-        found = self._client.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10).get("Messages", [])
-        return [(message["ReceiptHandle"], json.loads(message["Body"])) for message in found]
+        messages = self._client.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10).get("Messages", [])
+        return [(message["ReceiptHandle"], json.loads(message["Body"])) for message in messages]
 
     def acknowledge(self, receipt: str) -> None:
         self._client.delete_message(QueueUrl=self._url, ReceiptHandle=receipt)
@@ -92,11 +92,11 @@ def test_a_message_tells_who_asked_for_its_work(sqs: tuple[str, Any], requester:
         _send(SqsRequestQueue(url, client), "s/t", 0)
     (in_memory,) = memory.receive()
     (message,) = client.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
-    found = {name: attribute["StringValue"] for name, attribute in message.get("MessageAttributes", {}).items()}
+    attributes = {name: attribute["StringValue"] for name, attribute in message.get("MessageAttributes", {}).items()}
     assert json.loads(message["Body"]) == in_memory.body == {"n": 0, "text": "Straße"}
     assert in_memory.requester == requester
     texts = {} if requester is None else {"requestedBy": requester.principal, "correlationId": requester.correlation_id}
-    assert found == {name: text for name, text in texts.items() if text}
+    assert attributes == {name: text for name, text in texts.items() if text}
 
 
 def test_groups_do_not_wait_for_each_other(queue_and_consumer: tuple[Any, Any]):

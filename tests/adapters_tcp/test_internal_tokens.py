@@ -83,9 +83,9 @@ def test_each_attempt_has_the_token_of_its_time(scripted_store: MakeStore, name:
     with pytest.raises(UnavailableError, match="refuses the token of the control plane"):
         CALLS[name](stores)
     stores.close()
-    found = [command.delegation_token for command in store.requests]
-    assert found == [f"token-{number}" for number in range(1, len(found) + 1)]
-    assert len(found) == 2
+    tokens = [command.delegation_token for command in store.requests]
+    assert tokens == [f"token-{number}" for number in range(1, len(tokens) + 1)]
+    assert len(tokens) == 2
 
 
 def test_both_commands_of_an_append_are_sent(scripted_store: MakeStore):

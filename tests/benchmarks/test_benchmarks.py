@@ -52,10 +52,10 @@ def test_figures_are_medians_beside_raw_medians():
 
 def test_raw_writes_are_counted_and_leave_nothing(tmp_path: Path):
     for recycled_bytes in (None, 1024 * 1024):
-        found = raw_limits.synced_writes(tmp_path, 4096, 0.01, recycled_bytes=recycled_bytes)
-        assert found.mb_per_s == pytest.approx(found.per_second * 4096 / 1e6)
-        assert found.latencies.count >= 1
-        assert found.latencies.p50_ms <= found.latencies.p99_ms <= found.latencies.max_ms
+        writes = raw_limits.synced_writes(tmp_path, 4096, 0.01, recycled_bytes=recycled_bytes)
+        assert writes.mb_per_s == pytest.approx(writes.per_second * 4096 / 1e6)
+        assert writes.latencies.count >= 1
+        assert writes.latencies.p50_ms <= writes.latencies.p99_ms <= writes.latencies.max_ms
     paced = raw_limits.paced_synced_writes(tmp_path, 4096, 1_000, 0.02, 16 * 4096)
     assert paced.count == 20
     assert 0 < paced.p50_ms <= paced.p99_ms
@@ -90,11 +90,11 @@ def test_what_the_host_kept_back_is_a_share_of_what_was_wanted():
 
 
 def test_a_recovery_is_measured_on_the_log_that_was_asked_for(tmp_path: Path):
-    found = recovery.recover(tmp_path, 2 * MIB, 64 * KIB, 0.75)
-    assert found.loaded_bytes == 512 * KIB
-    assert 2 * MIB < found.log_bytes < 2.1 * MIB
-    assert 0 < found.until_appends_s < found.seconds
-    assert found.until_appends_s == found.scan_s + found.replay_s
+    measured = recovery.recover(tmp_path, 2 * MIB, 64 * KIB, 0.75)
+    assert measured.loaded_bytes == 512 * KIB
+    assert 2 * MIB < measured.log_bytes < 2.1 * MIB
+    assert 0 < measured.until_appends_s < measured.seconds
+    assert measured.until_appends_s == measured.scan_s + measured.replay_s
 
 
 def test_cores_are_busy_for_as_long_as_it_is_asked_for() -> None:

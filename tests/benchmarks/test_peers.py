@@ -100,8 +100,8 @@ def test_a_server_is_charged_for_one_measurement_only(monkeypatch: pytest.Monkey
     results = Results()
     for number in range(2):
         measure_round(results, [side], number, QUICK)
-    found = results.as_json()[f"{row.name}, bytes per core of the server: {OURS}"]
-    assert found["rounds"] == pytest.approx([row.load.events * row.load.event_bytes / 1e6 / 4] * 2, rel=0.01)
+    result = results.as_json()[f"{row.name}, bytes per core of the server: {OURS}"]
+    assert result["rounds"] == pytest.approx([row.load.events * row.load.event_bytes / 1e6 / 4] * 2, rel=0.01)
     assert len(set(streams)) == 2
 
 

@@ -57,13 +57,13 @@ def test_the_ends_and_epochs_of_a_stream(bridge: Bridge, scaled: list[int]):
 def test_ranges_of_many_segments_have_equal_bounds(bridge: Bridge, count: int):
     """Clients look a key up in a map by these bounds, so a gap as small as a rounding error would lose keys."""
     bridge.world.create(segments=count)
-    found = sorted(
+    ranges = sorted(
         (segment_range.minKey, segment_range.maxKey)
         for segment_range in bridge.call("getCurrentSegments", INFO).segmentRanges
     )
-    assert len(found) == count
-    assert [high for _, high in found] == [*(low for low, _ in found[1:]), 1.0]
-    assert found[0][0] == 0.0
+    assert len(ranges) == count
+    assert [high for _, high in ranges] == [*(low for low, _ in ranges[1:]), 1.0]
+    assert ranges[0][0] == 0.0
 
 
 def test_a_stream_being_created_is_asked_about_again_later(bridge: Bridge):

@@ -41,9 +41,9 @@ def test_logs_are_listed_with_their_members(ok: Show, as_json: ReadJson):
     assert len(shown) == CONTAINER_COUNT + 1
     assert "store-a/za, store-b/zb lost, store-c/zc lost" in shown[3]
     assert "4:70" in shown[3]
-    found = as_json("cluster", "logs")["logs"]
-    assert [log["container"] for log in found] == list(range(CONTAINER_COUNT))
-    assert found[0] == {
+    logs = as_json("cluster", "logs")["logs"]
+    assert [log["container"] for log in logs] == list(range(CONTAINER_COUNT))
+    assert logs[0] == {
         "container": 0,
         "state": None,
         "copies": None,
@@ -55,7 +55,7 @@ def test_logs_are_listed_with_their_members(ok: Show, as_json: ReadJson):
         "complete": True,
         "blocked": False,
     }
-    assert found[2]["members"][1] == {
+    assert logs[2]["members"][1] == {
         "replica": B.hex(),
         "store": "store-b",
         "storeState": "LOST",

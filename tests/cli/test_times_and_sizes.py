@@ -95,9 +95,9 @@ def test_a_point_is_an_end_a_time_or_a_cut():
 def test_every_time_that_iso_writes_is_read(now: datetime, moment: datetime):
     assert parse_time(moment.isoformat(), now) == moment
     assert parse_time(moment.replace(tzinfo=None).isoformat(), now) == moment
-    found = parse_time(moment.strftime("%H:%M:%S"), now)
-    assert found <= now < found + timedelta(days=1)
-    assert found.time() == moment.time().replace(microsecond=0)
+    parsed = parse_time(moment.strftime("%H:%M:%S"), now)
+    assert parsed <= now < parsed + timedelta(days=1)
+    assert parsed.time() == moment.time().replace(microsecond=0)
 
 
 @given(now=MOMENTS, counts=st.fixed_dictionaries({unit: st.integers(0, 999) for unit in UNITS}))

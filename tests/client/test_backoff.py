@@ -18,13 +18,13 @@ FAILURES = 12
 @pytest.fixture
 def waits_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits of the test, which take no time."""
-    found: list[float] = []
+    pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
-        found.append(seconds)
+        pauses.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    return found
+    return pauses
 
 
 @pytest.mark.parametrize(

@@ -161,28 +161,28 @@ def test_classes_of_io_read_and_write_byte_streams(video: ByteStream, headrace: 
 
 
 def test_reader_at_the_tail_waits_for_bytes(video: ByteStream) -> None:
-    found: list[bytes] = []
+    pieces: list[bytes] = []
     with video.reader("latest") as reader, video.writer() as writer:
-        waiting = threading.Thread(target=lambda: found.append(reader.read()))
+        waiting = threading.Thread(target=lambda: pieces.append(reader.read()))
         waiting.start()
         for number in range(10):
             writer.write(bytes([number]) * number)
             writer.flush()
         writer.close_and_seal()
         waiting.join()
-    assert found == [b"".join(bytes([number]) * number for number in range(10))]
+    assert pieces == [b"".join(bytes([number]) * number for number in range(10))]
 
 
 def test_reader_after_the_tail_waits_for_its_byte(video: ByteStream) -> None:
     with video.reader(5) as reader, video.writer() as writer:
-        found: list[bytes] = []
-        waiting = threading.Thread(target=lambda: found.append(reader.read(3)))
+        pieces: list[bytes] = []
+        waiting = threading.Thread(target=lambda: pieces.append(reader.read(3)))
         waiting.start()
         for data in (b"01", b"234", b"567"):
             writer.write(data)
             writer.flush()
         waiting.join()
-        assert found == [b"567"]
+        assert pieces == [b"567"]
         assert (reader.seek(100), reader.available()) == (100, 0)
 
 

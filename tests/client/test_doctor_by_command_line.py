@@ -223,10 +223,10 @@ def test_other_findings_stay_without_a_stream(
 
     monkeypatch.setattr(Admin, "create_stream", refuse)
     ran = run("--deep", "--json")
-    found = {finding["check"]: finding for finding in ran.document["findings"]}
-    assert found["stores"]["verdict"] == "failure"
-    assert found["round-trip"]["verdict"] == verdict
-    assert error.message in found["round-trip"]["evidence"]
+    findings = {finding["check"]: finding for finding in ran.document["findings"]}
+    assert findings["stores"]["verdict"] == "failure"
+    assert findings["round-trip"]["verdict"] == verdict
+    assert error.message in findings["round-trip"]["evidence"]
     assert headrace.admin.list_scopes() == ["shop"]
 
 
@@ -255,8 +255,8 @@ def test_a_missing_region_is_said_at_once(run: Run, monkeypatch: pytest.MonkeyPa
 
 def test_a_deep_examination_leaves_nothing(run: Run, headrace: Headrace):
     shown = run("--deep", "--json").document["findings"]
-    found = {finding["check"]: finding["verdict"] for finding in shown}
-    assert (found["connections"], found["round-trip"]) == ("well", "well")
+    verdicts = {finding["check"]: finding["verdict"] for finding in shown}
+    assert (verdicts["connections"], verdicts["round-trip"]) == ("well", "well")
     assert headrace.admin.list_scopes() == ["shop"]
 
 

@@ -140,10 +140,10 @@ def test_interrupted_read_loses_no_byte(headrace: Headrace, read: Callable[[Byte
     stream = headrace.byte_stream("shop", "digits")
     for at in count():
         with stream.reader() as reader:
-            found = bytearray()
-            was_interrupted = is_interrupted(partial(read, reader, found), at, *MODULES)
-            read(reader, found)
-            assert found == BYTES, f"at place {at}"
+            data = bytearray()
+            was_interrupted = is_interrupted(partial(read, reader, data), at, *MODULES)
+            read(reader, data)
+            assert data == BYTES, f"at place {at}"
             assert reader.tell() == len(BYTES)
         if not was_interrupted:
             break

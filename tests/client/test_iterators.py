@@ -69,8 +69,8 @@ def test_arrow_batches_go_on_after_a_time_out(cluster: Cluster):
         ):
             await times_out(batches)
             await asyncio.to_thread(cluster.put, 0, *FIRST)
-            found: list[bytes] = (await anext(batches))["event"].to_pylist()
-            return found
+            events: list[bytes] = (await anext(batches))["event"].to_pylist()
+            return events
 
     assert asyncio.run(read()) == FIRST
 

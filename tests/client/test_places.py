@@ -62,8 +62,8 @@ def test_times_become_moments(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(places, "stream_cut_at", stream_cut_at)
     moment = datetime(2026, 11, 23, 10, 5, tzinfo=UTC)
     for place in (moment, "2026-11-23T10:05:00Z", timedelta(minutes=5), timedelta(minutes=-5), "-5m"):
-        found = asyncio.run(places.cut_of_place(cast(AsyncAdmin, None), "s", "t", place))
-        assert found == StreamCut.of("s", "t", {0: 0})
+        stream_cut = asyncio.run(places.cut_of_place(cast(AsyncAdmin, None), "s", "t", place))
+        assert stream_cut == StreamCut.of("s", "t", {0: 0})
     assert asked[:2] == [moment, moment]
     assert all(abs(datetime.now(UTC) - timedelta(minutes=5) - each) < timedelta(minutes=1) for each in asked[2:])
     with pytest.raises(InvalidRequestError, match="before now is not a time"):

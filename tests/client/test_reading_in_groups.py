@@ -71,11 +71,11 @@ def test_one_reader_gets_every_event_once(headrace: Headrace) -> None:
     group = create(headrace, tail(headrace))
     with group.reader("r1") as reader:
         assert reader.name == "r1"
-        found = [int(event.event) for event in reader]
+        numbers = [int(event.event) for event in reader]
         assert reader.ended
-    assert sorted(found) == list(range(200))
+    assert sorted(numbers) == list(range(200))
     for key in range(10):
-        assert [number for number in found if number % 10 == key] == list(range(key, 200, 10))
+        assert [number for number in numbers if number % 10 == key] == list(range(key, 200, 10))
     assert group.readers() == {}
     with group.reader() as late:
         assert late.read_batch() is None

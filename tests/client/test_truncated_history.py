@@ -56,8 +56,8 @@ def stored(headrace: Headrace, real: RealCluster, monkeypatch: pytest.MonkeyPatc
             writer.write(b"%092d" % number)
     real.stop_store()
     real.start_store()
-    found = headrace.admin.chunks("shop", "t", 0, from_offset=0, to_offset=END)
-    assert [(chunk.offset, chunk.length) for chunk in found.chunks] == [(0, END)]
+    history = headrace.admin.chunks("shop", "t", 0, from_offset=0, to_offset=END)
+    assert [(chunk.offset, chunk.length) for chunk in history.chunks] == [(0, END)]
     return headrace
 
 

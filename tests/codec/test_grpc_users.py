@@ -113,9 +113,9 @@ def test_what_is_not_a_resource_is_refused(pattern: str):
 
 @given(st.lists(GRANTS, max_size=6), st.sampled_from(["prn::/", "prn::/scope:s", "prn::/scope:s/stream:_RGx"]))
 def test_the_highest_grant_counts_in_any_order(grants: list[Grant], resource: str):
-    found = user(*grants).access(resource)
-    assert found == user(*reversed(grants)).access(resource)
-    assert found == max((grant.access for grant in grants if grant.matches(resource)), default=Access.NONE)
+    access = user(*grants).access(resource)
+    assert access == user(*reversed(grants)).access(resource)
+    assert access == max((grant.access for grant in grants if grant.matches(resource)), default=Access.NONE)
 
 
 def test_a_user_without_a_grant_has_no_access():

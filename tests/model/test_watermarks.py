@@ -60,9 +60,9 @@ def _round(
     ],
 )
 def test_the_cut_behind_positions(positions: list[dict[int, int]], cut: dict[int, int]):
-    found = upper_bound(map(_positions, positions), None, _segments_of_epoch)
-    assert found == _positions(cut)
-    assert found == upper_bound(map(_positions, positions[::-1]), None, _segments_of_epoch)
+    bound = upper_bound(map(_positions, positions), None, _segments_of_epoch)
+    assert bound == _positions(cut)
+    assert bound == upper_bound(map(_positions, positions[::-1]), None, _segments_of_epoch)
 
 
 def test_what_a_merge_replaced_stays_replaced_after_a_split():
@@ -74,8 +74,8 @@ def test_what_a_merge_replaced_stays_replaced_after_a_split():
     low, high = split.segments
     told = [positions_of({first.segments[0]: 5}), positions_of({merged.segments[0]: 9}), positions_of({high: 3})]
     for order in permutations(told):
-        found = upper_bound(order, None, lambda number: epochs[number].segments)
-        assert found == positions_of({low: 0, high: 3})
+        bound = upper_bound(order, None, lambda number: epochs[number].segments)
+        assert bound == positions_of({low: 0, high: 3})
 
 
 def test_only_gaps_of_a_cut_are_filled():
@@ -84,13 +84,13 @@ def test_only_gaps_of_a_cut_are_filled():
     eighths = [KeyRange(number / 8, (number + 1) / 8) for number in range(4)]
     split = scaled_epoch(first, [0, 1], eighths, 1)
     epochs = (first, split)
-    found = upper_bound(
+    bound = upper_bound(
         [positions_of({split.segments[0]: 3}), positions_of({first.segments[1]: 5})],
         None,
         lambda number: epochs[number].segments,
     )
     low, high, *_, third, fourth = split.segments
-    assert found == positions_of({low: 3, high: 0, first.segments[1]: 5, third: 0, fourth: 0})
+    assert bound == positions_of({low: 3, high: 0, first.segments[1]: 5, third: 0, fourth: 0})
 
 
 def test_the_cut_is_behind_the_last_watermark_too():
@@ -99,8 +99,8 @@ def test_the_cut_is_behind_the_last_watermark_too():
 
 
 def test_the_first_watermark_needs_no_more_than_marks():
-    found = _round(None, _mark("a", 10, s0=5, s1=5), _mark("b", 7, s0=1, s1=9))
-    assert found == WatermarkStep(Watermark(7, 10, _positions({0: 5, 1: 9})), (), {})
+    step = _round(None, _mark("a", 10, s0=5, s1=5), _mark("b", 7, s0=1, s1=9))
+    assert step == WatermarkStep(Watermark(7, 10, _positions({0: 5, 1: 9})), (), {})
 
 
 def test_nothing_without_marks():
@@ -124,15 +124,15 @@ def test_a_watermark_waits_for_a_late_writer_until_its_time_out():
 def test_a_writer_that_was_shut_down_is_not_waited_for():
     last = Watermark(7, 10, _positions({0: 5, 1: 9}))
     ahead, behind = _mark("a", 11, s0=6, s1=9), shut_down(_mark("b", 7, s0=1, s1=9))
-    found = _round(last, ahead, behind, now_ms=100, timeout=50)
-    assert found.watermark == Watermark(11, 11, _positions({0: 6, 1: 9}))
-    assert found.inactive == (behind,)
+    step = _round(last, ahead, behind, now_ms=100, timeout=50)
+    assert step.watermark == Watermark(11, 11, _positions({0: 6, 1: 9}))
+    assert step.inactive == (behind,)
 
 
 def test_its_last_mark_counts_all_the_same():
     last = Watermark(7, 10, _positions({0: 5, 1: 9}))
-    found = _round(last, _mark("a", 20, s0=6, s1=9), shut_down(_mark("b", 11, s0=1, s1=12)))
-    assert found == WatermarkStep(Watermark(11, 20, _positions({0: 6, 1: 12})), (), {})
+    step = _round(last, _mark("a", 20, s0=6, s1=9), shut_down(_mark("b", 11, s0=1, s1=12)))
+    assert step == WatermarkStep(Watermark(11, 20, _positions({0: 6, 1: 12})), (), {})
 
 
 def test_without_a_time_out_no_writer_is_waited_for():
@@ -174,7 +174,7 @@ def test_watermarks_never_go_back_and_cover_the_key_space_once(data: Any, histor
             WriterMark(name, data.draw(st.integers(0, 10)), _draw_positions(data, epochs), data.draw(st.booleans()))
             for name in data.draw(st.lists(st.sampled_from("abc"), unique=True))
         ]
-        found = next_watermark_step(
+        step = next_watermark_step(
             last,
             marks,
             {},
@@ -182,12 +182,12 @@ def test_watermarks_never_go_back_and_cover_the_key_space_once(data: Any, histor
             now_ms=now_ms,
             segments_of_epoch=lambda number: epochs[number].segments,
         )
-        watermark = found.watermark
+        watermark = step.watermark
         if watermark is None:
             continue
         assert covers_key_space_once([position.segment.key_range for position in watermark.cut])
         assert watermark.lower_time <= watermark.upper_time
-        active = [mark for mark in marks if mark not in found.inactive]
+        active = [mark for mark in marks if mark not in step.inactive]
         for mark in active:
             assert watermark.lower_time <= mark.time <= watermark.upper_time
             assert is_at_or_behind(watermark.cut, mark.positions)
@@ -204,9 +204,9 @@ def test_no_writer_that_is_waited_for_is_forgotten(data: Any):
         WriterMark(name, data.draw(st.integers(0, 10)), _positions({0: 1, 1: 1}), data.draw(st.booleans()))
         for name in "abcd"
     ]
-    found = _round(last, *marks, timeout=data.draw(st.integers(0, 2)))
+    step = _round(last, *marks, timeout=data.draw(st.integers(0, 2)))
     behind = {mark.writer for mark in marks if last is not None and mark.time <= last.lower_time}
-    forgotten = {mark.writer for mark in found.inactive}
-    assert forgotten | found.silent_since.keys() == behind
-    assert not forgotten & found.silent_since.keys()
-    assert (found.watermark is None) == bool(found.silent_since or len(behind) == len(marks))
+    forgotten = {mark.writer for mark in step.inactive}
+    assert forgotten | step.silent_since.keys() == behind
+    assert not forgotten & step.silent_since.keys()
+    assert (step.watermark is None) == bool(step.silent_since or len(behind) == len(marks))

@@ -99,13 +99,13 @@ class Drill:
 
     def read(self, stream: str) -> Written:
         """All events from the head to the tail, by key."""
-        found: Written = defaultdict(list)
+        numbers_by_key: Written = defaultdict(list)
         tail = self.headrace.admin.stream_cut(SCOPE, stream, at="latest")
         with self.headrace.reader(SCOPE, stream, start="earliest", end=tail) as reader:
             for event in reader:
                 key, number = event.event.decode().split()
-                found[key].append(int(number))
-        return dict(found)
+                numbers_by_key[key].append(int(number))
+        return dict(numbers_by_key)
 
     def await_tier_2(self) -> None:
         """Wait until tier 2 has all bytes of all streams."""

@@ -38,13 +38,13 @@ async def append_large(
 
 
 async def boundaries(client: WireClient, length: int) -> set[int]:
-    found = set()
+    offsets = set()
     for offset in range(0, length, 100):
         reply = await client.call(wire.LocateOffset(21, SEGMENT, offset))
         assert isinstance(reply, wire.OffsetLocated), reply
         assert reply.offset >= offset
-        found.add(reply.offset)
-    return found
+        offsets.add(reply.offset)
+    return offsets
 
 
 @pytest.mark.parametrize("flushed", [False, True])

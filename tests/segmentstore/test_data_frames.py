@@ -126,9 +126,11 @@ def test_split_operation_has_the_place_of_its_start():
     """And the ordering of its end: before that frame it was not whole."""
     entries = frames(((0, 5, 0), OPERATION + OPERATION[:-1]), ((2, 9, 1), b"c" + OPERATION))
     reader = FrameReader(0)
-    found = [logged for number, entry in enumerate(entries, 3) for logged in reader.read(number, memoryview(entry))]
-    assert [(each.entry, each.position, each.ordering) for each in found] == [(3, 4, 5), (3, 11, 9), (4, 5, 9)]
-    assert {bytes(each.content) for each in found} == {b"abc"}
+    operations = [
+        logged for number, entry in enumerate(entries, 3) for logged in reader.read(number, memoryview(entry))
+    ]
+    assert [(each.entry, each.position, each.ordering) for each in operations] == [(3, 4, 5), (3, 11, 9), (4, 5, 9)]
+    assert {bytes(each.content) for each in operations} == {b"abc"}
 
 
 def test_operation_that_begins_behind_a_cut_one_is_counted_once():

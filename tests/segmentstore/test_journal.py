@@ -130,10 +130,10 @@ def test_power_cut_keeps_reported_entries_and_prefix_of_the_rest(seed):
     journal.close()
     assert all(isinstance(outcome, UnavailableError) for outcome in outcomes)
 
-    found = recovered(survivor)
-    assert found[: len(durable)] == durable
-    assert found == (durable + lost)[: len(found)]
-    assert recovered(survivor) == found  # cut once, the end stays where it is
+    entries = recovered(survivor)
+    assert entries[: len(durable)] == durable
+    assert entries == (durable + lost)[: len(entries)]
+    assert recovered(survivor) == entries  # cut once, the end stays where it is
 
 
 @pytest.mark.parametrize("sync_failed", [False, True])

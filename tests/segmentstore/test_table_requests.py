@@ -101,10 +101,10 @@ async def test_conditions_on_versions(tables, key, condition, refusal, removal):
 
 
 async def test_batch_conditions_precede_it_and_last_entry_wins(tables):
-    found = versions_of(await tables.put((b"a", NONE, b"1"), (b"a", NONE, b"2"), (b"b", ANY, b"3")))
-    assert len(set(found)) == 3
-    assert await tables.get(b"a") == [(b"a", found[1], b"2")]
-    again = versions_of(await tables.put((b"a", found[1], b"4"), (b"a", found[1], b"5")))
+    versions = versions_of(await tables.put((b"a", NONE, b"1"), (b"a", NONE, b"2"), (b"b", ANY, b"3")))
+    assert len(set(versions)) == 3
+    assert await tables.get(b"a") == [(b"a", versions[1], b"2")]
+    again = versions_of(await tables.put((b"a", versions[1], b"4"), (b"a", versions[1], b"5")))
     assert await tables.get(b"a") == [(b"a", again[1], b"5")]
     assert await tables.remove((b"a", again[1]), (b"a", again[1])) == wire.TableKeysRemoved(4, TABLE)
     assert await tables.get(b"a") == [(b"a", NONE, b"")]

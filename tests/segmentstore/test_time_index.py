@@ -244,12 +244,12 @@ async def test_a_time_is_found_in_every_segment_wherever_its_bytes_are(world: Wo
     async def check(client, moments, at_end):
         for number, moment in enumerate(moments):
             for segment in SEGMENTS:
-                found = await located(client, segment, moment)
-                assert found.offset == EVENT_BYTES * (number + (segment != SEGMENT))
+                place = await located(client, segment, moment)
+                assert place.offset == EVENT_BYTES * (number + (segment != SEGMENT))
                 if segment == SEGMENT:
-                    assert found.ordering_number == moment
+                    assert place.ordering_number == moment
                 elif number < 8:
-                    assert moment < found.ordering_number < moments[number + 1]
+                    assert moment < place.ordering_number < moments[number + 1]
         for segment in SEGMENTS:
             end = await located(client, segment, at_end)
             assert (end.offset, end.ordering_number > moments[-1]) == (9 * EVENT_BYTES, True)

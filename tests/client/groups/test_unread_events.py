@@ -12,20 +12,20 @@ def test_counts_are_exact_or_called_estimates(sizes: list[int], data: st.DataObj
     first = data.draw(st.integers(0, len(sizes)))
     last = data.draw(st.integers(first, len(sizes)))
     start, end = sum(sizes[:first]), sum(sizes[:last])
-    found = events_between(start, end, length=sum(sizes), events_total=len(sizes))
-    if not found.is_estimate:
-        assert found.events == last - first
-    assert found.is_estimate == (first < last and (first, last) != (0, len(sizes)))
+    count = events_between(start, end, length=sum(sizes), events_total=len(sizes))
+    if not count.is_estimate:
+        assert count.events == last - first
+    assert count.is_estimate == (first < last and (first, last) != (0, len(sizes)))
     if first < last:
-        assert 1 <= found.events <= len(sizes)
+        assert 1 <= count.events <= len(sizes)
 
 
 @given(st.integers(1, 1000), st.integers(1, 100), st.data())
 def test_estimates_are_right_for_events_of_one_size(events: int, size: int, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, events))
     last = data.draw(st.integers(first, events))
-    found = events_between(first * size, last * size, length=events * size, events_total=events)
-    assert found.events == last - first
+    count = events_between(first * size, last * size, length=events * size, events_total=events)
+    assert count.events == last - first
 
 
 def test_a_store_that_counted_nothing_gives_an_estimate() -> None:

@@ -77,18 +77,18 @@ def events_in(headrace: Headrace, ranges: Iterable[SegmentRange]) -> list[bytes]
 
 
 def numbers_by_key(events: Iterable[bytes]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
+    numbers_by_key: dict[int, list[int]] = defaultdict(list)
     for event in events:
         key, number = map(int, event.split())
-        found[key].append(number)
-    return dict(found)
+        numbers_by_key[key].append(number)
+    return dict(numbers_by_key)
 
 
 def in_order(numbers: Iterable[int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
+    numbers_by_key: dict[int, list[int]] = defaultdict(list)
     for number in numbers:
-        found[number % KEYS].append(number)
-    return dict(found)
+        numbers_by_key[number % KEYS].append(number)
+    return dict(numbers_by_key)
 
 
 def scaled(headrace: Headrace) -> tuple[StreamCut, StreamCut]:
@@ -196,10 +196,10 @@ def test_iteration_that_stops_inside_a_batch_loses_nothing(orders: Headrace) -> 
     with orders.range_reader(part) as reader:
         whole = [event.event for event in reader]
     with orders.range_reader(part) as reader:
-        found = [next(iter(reader)).event, next(iter(reader)).event]
+        events = [next(iter(reader)).event, next(iter(reader)).event]
         rest = reader.unread
-        found += [event.event for event in reader]
-    assert found == whole
+        events += [event.event for event in reader]
+    assert events == whole
     with orders.range_reader(rest) as reader:
         assert [event.event for event in reader] == whole[2:]
 

@@ -71,17 +71,17 @@ def test_a_range_that_is_left_early_is_not_read_by_the_next(objects: ObjectReads
 
 def test_threads_have_connections_of_their_own(objects: ObjectReads, server: ObjectServer) -> None:
     server.barrier = threading.Barrier(3)
-    found: dict[int, bytes] = {}
+    parts: dict[int, bytes] = {}
 
     def run(start: int) -> None:
-        found[start] = read(objects, server, start, start + 500)
+        parts[start] = read(objects, server, start, start + 500)
 
     threads = [threading.Thread(target=run, args=(start,)) for start in (0, 500, 1000)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {start: DATA[start : start + 500] for start in (0, 500, 1000)}
+    assert parts == {start: DATA[start : start + 500] for start in (0, 500, 1000)}
     assert server.connections == 3
 
 

@@ -206,9 +206,9 @@ def _check_windows(headrace: Headrace, count: int) -> None:
             bounds += [window.lower] if window.lower is not None else []
             batch = reader.read_batch(10)
             assert batch is not None
-            found = [int(event) for event in batch.events]
+            numbers = [int(event) for event in batch.events]
             if window.lower is not None:
-                assert min(found) >= window.lower
-            seen += found
+                assert min(numbers) >= window.lower
+            seen += numbers
     assert len(bounds) >= 2
     assert bounds == sorted(bounds)

@@ -118,9 +118,9 @@ def test_events_without_keys_are_all_stored(events: list[bytes], data: st.DataOb
     keys = data.draw(st.none() | st.lists(st.none() | key_names, min_size=len(events), max_size=len(events)))
     world = World(segments, 100)
     world.write_many(pa.array(events, pa.binary()), keys)
-    found = [pair for block in world.blocks() for pair in block]
+    pairs = [pair for block in world.blocks() for pair in block]
     given_keys = keys or [None] * len(events)
-    assert sorted(map(repr, found)) == sorted(map(repr, zip(events, given_keys, strict=True)))
+    assert sorted(map(repr, pairs)) == sorted(map(repr, zip(events, given_keys, strict=True)))
 
 
 def test_events_without_keys_are_spread_over_all_segments() -> None:

@@ -102,9 +102,9 @@ def _machine() -> type[RuleBasedStateMachine]:
 
         @invariant()
         def lists_agree_with_streams(self) -> None:
-            found = {stream for stream in STREAMS if self.world.records.find("s", stream)}
+            streams = {stream for stream in STREAMS if self.world.records.find("s", stream)}
             records = self.world.everything()
-            assert {sort for partition, sort in records if partition == "scope/s"} == found
+            assert {sort for partition, sort in records if partition == "scope/s"} == streams
 
         def teardown(self) -> None:
             """When the trouble is over and the sweeper has run, nothing is pending and nothing is left behind."""

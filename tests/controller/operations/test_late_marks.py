@@ -65,8 +65,8 @@ class Late:
         return [sort for _, sort in self.world.everything() if sort.startswith(of_commits)]
 
     def state(self, stream: str, transaction: int) -> TransactionState | None:
-        found = self.world.another_transaction_service()._transactions.find("s", stream, transaction)
-        return None if found is None else found.transaction.state
+        stored = self.world.another_transaction_service()._transactions.find("s", stream, transaction)
+        return None if stored is None else stored.transaction.state
 
 
 def commit(late: Late) -> None:
@@ -108,10 +108,10 @@ def begun_late(ask: Callable[[Late], None], seal_calls: int, *, has_event: bool)
 
     def find(_kind: str) -> None:
         world.calls.calm()
-        found = {transaction.transaction_id for transaction in world.transactions.list_open("s", "u", 10).items} - {
+        others = {transaction.transaction_id for transaction in world.transactions.list_open("s", "u", 10).items} - {
             first
         }
-        (late.there,) = found
+        (late.there,) = others
         if has_event:
             write_event(late)
         with contextlib.suppress(SealedError):

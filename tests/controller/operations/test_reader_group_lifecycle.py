@@ -82,8 +82,8 @@ ACCEPT = {
 
 def _subscribers(world: StreamWorld, stream: str) -> dict[str, int]:
     """Generation by name."""
-    found = SubscriberRecords(world.bare_store).all(world.records.get("s", stream).stream)
-    return {subscriber.name: subscriber.generation for subscriber in found}
+    subscribers = SubscriberRecords(world.bare_store).all(world.records.get("s", stream).stream)
+    return {subscriber.name: subscriber.generation for subscriber in subscribers}
 
 
 def _outcome(world: StreamWorld) -> tuple[Any, Any]:

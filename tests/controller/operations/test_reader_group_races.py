@@ -107,9 +107,9 @@ def _check(world: StreamWorld) -> None:
         [f"s/_RGg/{world.records.get('s', '_RGg').stream.first_segment_number}.#epoch.0"] if group else []
     )
     for stream in STREAMS:
-        found = SubscriberRecords(world.bare_store).all(world.records.get("s", stream).stream)
+        subscribers = SubscriberRecords(world.bare_store).all(world.records.get("s", stream).stream)
         expected = group is not None and f"s/{stream}" in group.configuration.subscribed
-        assert [(subscriber.name, subscriber.generation) for subscriber in found] == (
+        assert [(subscriber.name, subscriber.generation) for subscriber in subscribers] == (
             [("s/g", group.generation)] if expected else []
         )
     table = _found(lambda: world.tables.get_table("s", "k"))

@@ -75,8 +75,8 @@ def test_a_life(world: StreamWorld):
         world.tables.segments_of_table("s", "k")
     world.drain()
     assert _outcome(world)[1] == SEGMENTS
-    found = world.tables.segments_of_table("s", "k")
-    assert [(segment.segment_id, segment.key_range.high) for segment in found.segments] == [
+    view = world.tables.segments_of_table("s", "k")
+    assert [(segment.segment_id, segment.key_range.high) for segment in view.segments] == [
         (0, 1 / 3),
         (1, 2 / 3),
         (2, 1.0),

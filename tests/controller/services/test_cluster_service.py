@@ -111,9 +111,9 @@ def test_each_container_is_told_with_its_log(cluster: Cluster):
 
 def test_a_log_with_a_destroyed_member_is_not_complete(cluster: Cluster):
     cluster.stop_tasks("c")
-    found = cluster.service.logs().logs[1]
-    assert not found.complete
-    assert [each.may_be_removed for each in found.members] == [False, False, True]
+    log = cluster.service.logs().logs[1]
+    assert not log.complete
+    assert [each.may_be_removed for each in log.members] == [False, False, True]
     cluster.replace_lease(replace(cluster.lease("b"), replica_id=replica("new").hex()))
     member = cluster.service.logs().logs[1].members[1]
     assert (member.store, member.zone, member.may_be_removed) == (None, None, True)
@@ -210,8 +210,8 @@ def test_copies_of_emptied_logs_change(cluster: Cluster):
 
 
 def epochs(cluster: Cluster) -> list[int | None]:
-    found = [find_claim(cluster.bare, container) for container in range(CONTAINERS)]
-    return [None if each is None else each[1] for each in found]
+    claims = [find_claim(cluster.bare, container) for container in range(CONTAINERS)]
+    return [None if each is None else each[1] for each in claims]
 
 
 @pytest.mark.parametrize("is_open", [True, False])

@@ -201,8 +201,8 @@ def test_a_note_is_kept_with_the_last_epoch(stream: StreamWorld):
     """A repetition, a refused set and an epoch of the past change nothing."""
 
     def known() -> tuple[int | None, str | None]:
-        found = stream.another_commit_set_service().committed_epoch("s", "t", "w")
-        return found.epoch, found.note
+        committed = stream.another_commit_set_service().committed_epoch("s", "t", "w")
+        return committed.epoch, committed.note
 
     assert known() == (None, None)
     stream.commit_set([stream.begin()], epoch=3, note="at 3")

@@ -55,8 +55,8 @@ class CloudWorld:
         self.processor = request_processor(store, self.segment_stores, clock, lambda: MemoryRequestQueue())
 
     def drain(self) -> None:
-        while found := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages"):
-            for message in found:
+        while messages := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages"):
+            for message in messages:
                 self.processor.process(json.loads(message["Body"]))
                 self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
 

@@ -159,13 +159,13 @@ def _listed(world: StreamWorld, tag: str) -> list[str]:
 
 def _outcome(world: StreamWorld) -> Any:
     """What is stored of the tags, whether the lists agree with it, and that nothing is left over."""
-    found = StreamRecords(world.bare_store).find("s", "t")
-    tags = found.stream.configuration.tags if found else ()
-    expected = [] if found is None or found.tags_version is None else [found.tags_version]
+    stored = StreamRecords(world.bare_store).find("s", "t")
+    tags = stored.stream.configuration.tags if stored else ()
+    expected = [] if stored is None or stored.tags_version is None else [stored.tags_version]
     assert [int(sort.rpartition("/")[2]) for sort in _tags_records(world)] == expected
     for tag in (*LONG, *OTHERS):
         assert _listed(world, tag) == (["t"] if tag in tags else [])
-    return tags, found.stream.state if found else None
+    return tags, stored.stream.state if stored else None
 
 
 def _accept_creation(world: StreamWorld) -> None:

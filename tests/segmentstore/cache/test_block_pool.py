@@ -61,9 +61,9 @@ def pool_of(blocks: int, preparing: Preparing) -> BlockPool:
 
 
 def fill(pool: BlockPool, blocks: int) -> list[Reservation]:
-    found = [pool.reserve(CHARGED) for _ in range(blocks)]
-    assert None not in found
-    return [reservation for reservation in found if reservation is not None]
+    reservations = [pool.reserve(CHARGED) for _ in range(blocks)]
+    assert None not in reservations
+    return [reservation for reservation in reservations if reservation is not None]
 
 
 def is_in(reservation: Reservation, arena: memoryview) -> bool:

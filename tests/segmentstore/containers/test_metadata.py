@@ -248,8 +248,8 @@ def test_restored_container_goes_on_where_the_snapshot_was():
     metadata = made.metadata
     assert (metadata.next_number, metadata.has_records, metadata.doubtful_before) == (7, True, 4)
     assert (metadata.deletions, dict(metadata.deleted_numbers)) == ({OTHER: -1}, {OTHER: 5})
-    found = metadata.by_number(3)
-    assert (found.tiered.length, found.tiered.told_start, made.told) == (9, 0, [NAME])
+    restored = metadata.by_number(3)
+    assert (restored.tiered.length, restored.tiered.told_start, made.told) == (9, 0, [NAME])
     kept = metadata.snapshot()
     assert (kept.deletions, kept.next_number, kept.has_records, kept.doubtful_before) == ({OTHER: 5}, 7, True, 4)
     assert list(kept.segments) == [segment]

@@ -62,8 +62,8 @@ def recovered_lines(caplog):
     caplog.set_level(logging.INFO, logger="headrace.segmentstore.owned_container")
 
     def lines():
-        found = [re.findall(r"(\w+)=(\S+)", record.getMessage()) for record in caplog.records]
-        return [dict(line) for line in found if line and line[0] == ("event", "recovered")]
+        fields = [re.findall(r"(\w+)=(\S+)", record.getMessage()) for record in caplog.records]
+        return [dict(line) for line in fields if line and line[0] == ("event", "recovered")]
 
     return lines
 

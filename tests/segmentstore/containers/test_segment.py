@@ -355,5 +355,5 @@ def test_large_event_has_one_boundary(tiered: int):
     """Its pieces are appends to a transient segment. A reader must not begin with one of them."""
     _, _, target = log_of_two_merges(transient_segment_name("scope/stream/0.#epoch.0", 1, 2), [3, 4])
     target.advance_tiered(tiered)
-    found = [target.boundary_in_memory(offset) for offset in (2, 3, 5, 6, 9)]
-    assert found == [2, 9, 9, 9, 9]
+    boundaries = [target.boundary_in_memory(offset) for offset in (2, 3, 5, 6, 9)]
+    assert boundaries == [2, 9, 9, 9, 9]

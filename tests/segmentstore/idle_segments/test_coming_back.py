@@ -225,9 +225,9 @@ async def test_callers_of_a_look_up_go_on_in_their_order(world: World, later_tur
         look_up = container.idle._look_up
 
         async def noted(name: str) -> bool:
-            found = await look_up(name)
+            segment = await look_up(name)
             ended.set()
-            return found
+            return segment
 
         async def find(number: int) -> None:
             assert await container.find(FIRST) is not None
@@ -256,9 +256,9 @@ async def test_a_segment_created_meanwhile_needs_no_record(world: World):
             if len(looked_up) > 1:
                 await answers.wait()
                 raise UnavailableError("the metadata store does not answer")
-            found = await look_up(name)
+            segment = await look_up(name)
             ended.set()
-            return found
+            return segment
 
         async def find_then() -> object:
             await ended.wait()
@@ -300,5 +300,5 @@ async def test_a_look_up_that_follows_others_is_answered(world: World, monkeypat
             looking.append(asyncio.ensure_future(find_all(name)))
         await running.until(lambda: len(asked) == READS_AT_ONCE_MAX)
         all_answer.set()
-        found = await asyncio.wait_for(asyncio.gather(*looking), WAIT_S)
-        assert all(each is not None for answers in found for each in answers)
+        segments = await asyncio.wait_for(asyncio.gather(*looking), WAIT_S)
+        assert all(each is not None for answers in segments for each in answers)

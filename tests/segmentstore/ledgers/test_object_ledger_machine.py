@@ -86,19 +86,19 @@ class Machine:
     ) -> None:
         # From here on nothing of an older owner may be acknowledged that is not in this log.
         truncated_before, acknowledged = self.truncated_before, dict(self.acknowledged)
-        found: dict[int, bytes] = {}
+        payloads: dict[int, bytes] = {}
         for each in ledger.found_objects:
             for entry, payload in reader.decode(each, await self._fetch(reader, each), 0):
-                assert entry not in found
-                found[entry] = bytes(payload)
-        assert list(found) == sorted(found)
+                assert entry not in payloads
+                payloads[entry] = bytes(payload)
+        assert list(payloads) == sorted(payloads)
         if epoch > self.newest:
             for entry, payload in acknowledged.items():
                 if entry >= truncated_before:
-                    assert found.get(entry) == payload, f"epoch {epoch} has not found the acknowledged entry {entry}"
-            for entry, payload in found.items():
+                    assert payloads.get(entry) == payload, f"epoch {epoch} has not found the acknowledged entry {entry}"
+            for entry, payload in payloads.items():
                 assert acknowledged.get(entry, payload) == payload
-            self.newest, self.recovered = epoch, found
+            self.newest, self.recovered = epoch, payloads
         self.owners.append(Owner(store, epoch, ledger))
 
     async def _fetch(self, reader: LogObjectReader, each: Any) -> bytes:

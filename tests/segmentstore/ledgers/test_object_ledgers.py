@@ -92,9 +92,9 @@ async def test_each_object_that_is_not_needed_is_deleted_once():
     await ledger.settle()
     assert await world.names() == ["0-4", "0-5"], "no deletion is under way"
     assert len(world.chunks.deleted) == len(set(world.chunks.deleted)) == 4
-    found = ledger.as_found()
-    assert found is not None
-    assert (found.truncated_before, found.next_entry) == (4, 5), "the point never moves back"
+    state = ledger.as_found()
+    assert state is not None
+    assert (state.truncated_before, state.next_entry) == (4, 5), "the point never moves back"
 
 
 async def test_failed_ledger_puts_nothing_at_its_end():
@@ -121,9 +121,9 @@ async def test_ledger_is_known_once_all_its_puts_are():
     assert (world.chunks.puts[-1][-1], ledger.as_found()) == ("0", None)
     world.chunks.let_arrive()
     await ledger.settle()
-    found = ledger.as_found()
-    assert found is not None
-    assert found.next_entry == 1
+    state = ledger.as_found()
+    assert state is not None
+    assert state.next_entry == 1
 
 
 async def test_later_object_is_reported_after_an_earlier_one():

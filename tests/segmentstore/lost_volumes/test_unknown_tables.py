@@ -68,8 +68,8 @@ async def test_its_index_is_found_again(world: World, caplog):
     async with world.running() as running:
         table = TableClient(await running.connect(), TABLE)
         assert len(await table.pages(100)) == 60
-        found = [resident.table for _, resident in running.store.owned[0].tables._memory.of_container(0)]
-        assert [bool(table.runs) for table in found] == [True]
+        tables = [resident.table for _, resident in running.store.owned[0].tables._memory.of_container(0)]
+        assert [bool(table.runs) for table in tables] == [True]
 
 
 async def test_it_takes_no_events(world: World):

@@ -22,12 +22,12 @@ LOG = 3
 def values(world: ReplicatedWorld, name: str) -> dict[str, Mapping[tuple[str, ...], Value]]:
     node = world.nodes[name]
     measured = MeasuredReplication(node.ledgers, lambda: {node.replica: 0.001})
-    found = {}
+    metrics = {}
     for metric in REPLICATION_METRICS:
         value = metric.read(measured)
-        found[metric.name] = value if isinstance(value, Mapping) else {(): value}
+        metrics[metric.name] = value if isinstance(value, Mapping) else {(): value}
         assert metric_family(metric, {(): measured}, ()).samples, metric.name
-    return found
+    return metrics
 
 
 def count(histograms: Mapping[tuple[str, ...], Value]) -> int:

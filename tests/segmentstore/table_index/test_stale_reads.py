@@ -47,8 +47,8 @@ async def test_reads_find_what_a_failed_removal_leaves(small_world: World, comma
         assert isinstance(await tables.client.call(wire.DeleteTableSegment(2, TABLE, False)), wire.WrongHost)
         reads_go_on.set()
         reply = await reading
-        found = reply.keys if isinstance(reply, wire.TableKeysRead) else reply.entries
-        assert [(bytes(each.key), each.version) for each in found] == [(key(0), known[key(0)][0])]
+        listed = reply.keys if isinstance(reply, wire.TableKeysRead) else reply.entries
+        assert [(bytes(each.key), each.version) for each in listed] == [(key(0), known[key(0)][0])]
 
 
 def hold_answer(running: RunningStore, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
@@ -82,7 +82,7 @@ async def test_keys_that_were_moved_meanwhile_are_not_missing(
     """The evicted table does not know where their entries are."""
     async with small_world.running() as running:
         tables, others, known = await filled_table(running)
-        found = await tables.get(key(0))
+        entries = await tables.get(key(0))
         assert resident(running).table.peek(key(0)) is None
         waits, goes_on = hold_answer(running, monkeypatch)
         asked = others.put((key(0), known[key(0)][0], b"new")) if is_update else others.client.call(read_of(0))
@@ -92,7 +92,7 @@ async def test_keys_that_were_moved_meanwhile_are_not_missing(
         await compact(running, tables)
         goes_on.set()
         assert isinstance(await asking, wire.WrongHost)
-        assert await tables.get(key(0)) == found
+        assert await tables.get(key(0)) == entries
 
 
 async def test_delta_of_an_evicted_table_skips_no_new_entry(small_world: World, monkeypatch: pytest.MonkeyPatch):

@@ -615,8 +615,8 @@ def test_objects_have_whole_merges_or_parts_by_source(steps: list[tuple[str, int
             expected = list(merged.expected(object_bytes_max, waits))
             ends = {each: each.tiered.length for each in merged.segments}
             packed = pack(merged.segments, "object", object_bytes_max, ends.get, 7, waits)
-            found = [(place, run.offset, run.length, run.position, run.logged) for place, run in packed.runs]
-            assert found == expected
+            runs = [(place, run.offset, run.length, run.position, run.logged) for place, run in packed.runs]
+            assert runs == expected
             data = b"".join(packed.parts)
             assert len(data) == packed.length
             for place, run in packed.runs:

@@ -64,9 +64,13 @@ async def test_record_is_the_state_of_its_segment(world: World):
     await made.stored(NAME, 0, 3, 6)
     assert await made.records.find(NAME) is None, "its bytes are nothing that was evicted"
     made.recorded(STATE)
-    found = await made.records.find(NAME)
-    assert found is not None
-    assert (found.state, found.recorded.version, found.recorded.digest) == (STATE, 0, digest_of(encode_segment(STATE)))
+    stored = await made.records.find(NAME)
+    assert stored is not None
+    assert (stored.state, stored.recorded.version, stored.recorded.digest) == (
+        STATE,
+        0,
+        digest_of(encode_segment(STATE)),
+    )
 
 
 async def test_record_under_another_name_is_corrupt(world: World):
@@ -83,14 +87,14 @@ async def test_record_is_compared_with_the_directory_after_a_loss(world: World):
     made = Made(world, doubtful=True)
     await made.stored(NAME, 3, 6)
     made.recorded(STATE)
-    found = await made.records.find(NAME)
-    assert found is not None
-    assert found.state == replace(STATE, start_offset=3, length=9)
-    assert found.recorded.digest == digest_of(encode_segment(STATE)), "that of the record that is there"
+    stored = await made.records.find(NAME)
+    assert stored is not None
+    assert stored.state == replace(STATE, start_offset=3, length=9)
+    assert stored.recorded.digest == digest_of(encode_segment(STATE)), "that of the record that is there"
     made.store.write(write_segment_record(STATE, made.directory.epoch, 0))
-    found = await made.records.find(NAME)
-    assert found is not None
-    assert found.state == STATE, "this owner wrote it"
+    stored = await made.records.find(NAME)
+    assert stored is not None
+    assert stored.state == STATE, "this owner wrote it"
 
 
 async def test_record_of_a_removed_segment_is_removed(world: World):
@@ -132,9 +136,9 @@ async def test_runs_without_a_record_are_a_segment_after_a_loss(world: World):
     made = Made(world, doubtful=True)
     await made.stored(NAME, 0, 3)
     await made.stored(OTHER, 6, 9, table=TableMark(created_ms=55, key_length=16))
-    found = await made.records.find(NAME)
-    assert found is not None
-    assert (found.state, found.recorded.version) == (replace(EMPTY, length=6), -1)
+    stored = await made.records.find(NAME)
+    assert stored is not None
+    assert (stored.state, stored.recorded.version) == (replace(EMPTY, length=6), -1)
     table = await made.records.find(OTHER)
     assert table is not None
     attributes = {CREATION_TIME: 55, SEGMENT_TYPE: TABLE_SEGMENT, TABLE_KEY_LENGTH: 16}
@@ -148,13 +152,13 @@ async def test_records_are_written_over_what_is_there(world: World, monkeypatch:
     states = [STATE, replace(STATE, name=OTHER)]
     assert await made.records.write([(state, None) for state in states]) == [0, 0]
     newer = [replace(state, length=9) for state in states]
-    found = await made.records.find(NAME)
-    assert found is not None
-    assert await made.records.write([(newer[0], found.recorded), (newer[1], None)]) == [1, 1]
+    stored = await made.records.find(NAME)
+    assert stored is not None
+    assert await made.records.write([(newer[0], stored.recorded), (newer[1], None)]) == [1, 1]
     for state in newer:
-        found = await made.records.find(state.name)
-        assert found is not None
-        assert (found.state, found.recorded.version) == (state, 1)
+        stored = await made.records.find(state.name)
+        assert stored is not None
+        assert (stored.state, stored.recorded.version) == (state, 1)
     made.store.write(*(write_segment_record(state, 0, 1) for state in states))
     honest, attempts = made.store.write, list[int]()
 
@@ -163,12 +167,12 @@ async def test_records_are_written_over_what_is_there(world: World, monkeypatch:
         honest(*writes)
 
     monkeypatch.setattr(made.store, "write", counted)
-    assert await made.records.write([(newer[0], found.recorded), (newer[1], None)]) == [3, 3]
+    assert await made.records.write([(newer[0], stored.recorded), (newer[1], None)]) == [3, 3]
     assert attempts == [3, 3]
-    found = await made.records.find(OTHER)
-    assert found is not None
+    stored = await made.records.find(OTHER)
+    assert stored is not None
     attempts.clear()
-    assert await made.records.write([(newer[1], found.recorded)]) == [4]
+    assert await made.records.write([(newer[1], stored.recorded)]) == [4]
     assert attempts == [2], "the version was known"
 
 

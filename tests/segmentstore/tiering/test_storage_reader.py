@@ -41,17 +41,17 @@ async def test_large_pieces_are_for_large_or_further_reads(length: int, reads_on
     ahead = None if reads_on is None else tier2.reader.read_ahead()
     if ahead is not None and reads_on:
         ahead.answered(0, ())
-    found = await tier2.reader.read(tier2.segment, 0, length, ahead=ahead)
+    stored = await tier2.reader.read(tier2.segment, 0, length, ahead=ahead)
     assert tier2.ranges[0] == (OBJECT, 0, asked)
-    assert len(found.data) == min(length, asked)
+    assert len(stored.data) == min(length, asked)
 
 
 @pytest.mark.parametrize(("length", "token"), [(99, (99, 0)), (100, (100, 100)), (101, (100, 100))])
 async def test_a_token_names_the_run_of_the_next_byte(length: int, token: tuple[int, int]):
     tier2 = Tier2()
     tier2.store(await runs_of(tier2, 2))
-    found = await tier2.reader.read(tier2.segment, 0, length)
-    assert (len(found.data), found.token) == (token[0], encode_read_token(*token))
+    stored = await tier2.reader.read(tier2.segment, 0, length)
+    assert (len(stored.data), stored.token) == (token[0], encode_read_token(*token))
 
 
 @pytest.mark.parametrize(

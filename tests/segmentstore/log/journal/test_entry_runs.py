@@ -58,9 +58,9 @@ class Model:
             assert self.run.position(entry) == newest.get(entry)
         for first, end in [(0, self.end + 2), (FIRST + 2, self.end - 1), (FIRST + 5, FIRST + 6)]:
             parts, missing = self.run.find(first, end)
-            found = [(part.log_file, *place) for part in parts for place in part.places()]
+            places = [(part.log_file, *place) for part in parts for place in part.places()]
             expected = [(*newest[entry], entry) for entry in range(first, end) if entry in newest]
-            assert found == [(log_file, entry, at, 10 + entry) for log_file, at, entry in expected]
+            assert places == [(log_file, entry, at, 10 + entry) for log_file, at, entry in expected]
             assert [length for part in parts for length in part.lengths()] == [10 + entry for _, _, entry in expected]
             gaps = [entry for start, after in missing for entry in range(start, after)]
             assert gaps == [entry for entry in range(first, end) if entry not in newest]

@@ -40,8 +40,8 @@ def scan(content: bytes, end: int | None = None) -> tuple[list[Record], int]:
     disk = MemoryJournalDisk()
     disk.create("x", len(content))
     disk.open("x").write(0, [content])
-    found = RecordScan(disk.open("x"), Format2(FILE.salt), end, "x")
-    return list(found), found.end
+    scan = RecordScan(disk.open("x"), Format2(FILE.salt), end, "x")
+    return list(scan), scan.end
 
 
 def resealed(header: bytes, position: int, value: bytes) -> bytes:

@@ -121,8 +121,8 @@ def test_only_what_is_wanted_is_read(journal, monkeypatch):
         submit(journal, 7, entry, bytes(2_000))
         submit(journal, 8, entry, bytes(3_000))
     lengths = read_lengths(monkeypatch)
-    found = list(journal.reader.ledger(0, 7, 2, 9, 2 * (2_000 + RECORD_HEADER_BYTES)))
-    assert [stored.header.entry for stored in found] == [2, 3]
+    entries = list(journal.reader.ledger(0, 7, 2, 9, 2 * (2_000 + RECORD_HEADER_BYTES)))
+    assert [stored.header.entry for stored in entries] == [2, 3]
     assert lengths == [4_000 + 3_000 + 3 * RECORD_HEADER_BYTES]
     monkeypatch.setattr(journal_reader, "SKIPPED_BYTES_MAX", 2_000)
     lengths.clear()

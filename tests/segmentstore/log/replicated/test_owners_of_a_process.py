@@ -79,9 +79,9 @@ class Links:
         self.is_closed = True
 
     def take(self, kind: type[OwnerMessage]) -> list[tuple[ReplicaId, Any]]:
-        found = [message for message in self.sent if isinstance(message[1], kind)]
+        messages = [message for message in self.sent if isinstance(message[1], kind)]
         self.sent = [message for message in self.sent if not isinstance(message[1], kind)]
-        return found
+        return messages
 
 
 class AllRecords(ScriptedRecords):
