@@ -34,7 +34,10 @@ MICROSECONDS_MAX: Final = (1 << _BITS_MAX) - 1
 
 
 class LatencyHistogram:
-    """Counts durations in microseconds. One thread records at a time."""
+    """Counts durations in microseconds, in a fixed amount of memory: percentiles are exact to 1.6 percent.
+
+    One thread records at a time.
+    """
 
     def __init__(self) -> None:
         self.count = 0

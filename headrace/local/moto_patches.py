@@ -361,7 +361,12 @@ class CountedBody(io.RawIOBase):
 
 
 class RequestHandler(MotoRequestHandler):
-    """Keeps a connection open after an answer, unless the client closes it or a part of the body was not read."""
+    """Keeps a connection open after an answer, unless the client closes it or a part of the body was not read.
+
+    werkzeug's server closes each connection after one answer, because it cannot tell whether the body of the request
+    was read. Each call of the stack would open a connection and start a thread, which takes two fifths of the
+    emulator's processor time for a small call (3.8 instead of 2.3 ms for a PutItem).
+    """
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True

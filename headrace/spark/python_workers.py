@@ -88,7 +88,7 @@ def shared_client(
 
 
 def show_log_lines() -> None:
-    """Sends them to standard error, unless the program has configured logging."""
+    """Send the connector's log lines to standard error, unless the program has configured logging."""
     logger = logging.getLogger("headrace.spark")
     if not logger.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)

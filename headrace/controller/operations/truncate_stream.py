@@ -4,7 +4,9 @@ The head is recorded before a segment is deleted: a reader that finds a segment 
 get the old one. Only segments between the old head and the new one are counted and deleted. So the cost of a truncation
 depends on the bytes that it removes, and not on the history of the stream. A long truncation records its progress.
 
-The mark segment is truncated with its stream: no reader needs a watermark whose cut is before the head.
+The mark segment is truncated with its stream: no reader needs a watermark whose cut is before the head. The newest
+watermark that the head has reached stays, as the lower bound of the time of the first events. The newest watermark of
+all always stays, because Pravega's clients begin to read there.
 
 A truncation can be rolled back until its head is recorded.
 """

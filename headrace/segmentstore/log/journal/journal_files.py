@@ -1,7 +1,7 @@
-"""The files of a journal: the active one, and older ones that are still needed.
+"""The files of a journal: the active one, older ones that are still needed, spare ones, and journals in quarantine.
 
-Files are freed oldest first, so the sequence numbers of the files in use have no gap. All methods are called from one
-thread, except that any thread may pin files.
+Files are freed oldest first, so the sequence numbers of the files in use have no gap. All methods of `JournalFiles` are
+called from one thread, except that any thread may pin files. Spare files are used again.
 """
 
 from __future__ import annotations
