@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from headrace.controller.ticks.apply_retention import RetentionTicks
     from headrace.controller.ticks.due_work import DueWorkTicks
     from headrace.metadata.fixed_settings import FixedSettingsReader
+    from headrace.metadata.format_gate import FormatGate
     from headrace.metadata.optimistic_retry import ConflictBackoff
     from headrace.metadata.request_messages import RequestQueues
     from headrace.metadata.transaction_messages import TransactionQueues
@@ -132,6 +133,13 @@ def fixed_settings() -> FixedSettingsReader:
     containers, s3_containers = environment().containers
     settings = {FixedSetting.CONTAINERS: containers, FixedSetting.S3_CONTAINERS: s3_containers}
     return FixedSettingsReader(metadata_store(), settings | {FixedSetting.BUCKETS: topology.BUCKET_COUNT})
+
+
+@_once
+def format_gate() -> FormatGate:
+    from headrace.metadata.format_gate import FormatGate
+
+    return FormatGate(metadata_store(), clock())
 
 
 @_once

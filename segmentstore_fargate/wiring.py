@@ -19,6 +19,7 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp.listener import WireListener, bind_socket
 from headrace.model.cluster import FIRST_PROTOCOL, REPLICA_PROTOCOL, ReplicationStatus, StoreLease
 from headrace.model.errors import CorruptError, FencedError, HeadraceError
+from headrace.model.formats import RELEASE
 from headrace.model.rates import TICK_S
 from headrace.segmentstore.cache.block_pool import prepare_in_thread
 from headrace.segmentstore.containers.container import SegmentContainer
@@ -264,6 +265,7 @@ class SegmentStoreProcess:
             revision=task.revision if task else 0,
             replica_protocol=REPLICA_PROTOCOL if replication else FIRST_PROTOCOL,
             tls_name=self._tls.announced_name,
+            release=RELEASE,
         )
         place = Place(config.container_count, config.containers)
         self._membership = Membership(

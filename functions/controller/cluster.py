@@ -18,7 +18,9 @@ from headrace.api.cluster import (
     EpochsRaised,
     RaisedEpochs,
 )
+from headrace.api.upgrades import UpgradeView
 from headrace.controller.services.cluster_service import ClusterLogService
+from headrace.controller.services.upgrade_service import UpgradeService
 
 api = HttpApi()
 
@@ -63,6 +65,16 @@ def set_copies(request: Copies) -> CopiesChanged:
 @api.route("POST", "/v1/cluster/raise-epochs", summary="Raise the epochs of all containers", tag="Cluster")
 def raise_epochs(request: RaisedEpochs) -> EpochsRaised:
     return _log_service().raise_epochs(request.above)
+
+
+@api.route("GET", "/v1/cluster/upgrade", summary="Which releases run and may run", tag="Cluster")
+def get_upgrade() -> UpgradeView:
+    return UpgradeService(wiring.metadata_store()).status()
+
+
+@api.route("POST", "/v1/cluster/upgrade", summary="Finalize the upgrade: no rollback after this", tag="Cluster")
+def finalize_upgrade() -> UpgradeView:
+    return UpgradeService(wiring.metadata_store()).finalize()
 
 
 handler = lambda_handler(api)

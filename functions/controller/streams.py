@@ -36,6 +36,7 @@ from headrace.api.streams import (
 )
 from headrace.controller.services.stream_service import TIME_MS_MAX
 from headrace.model.errors import InvalidRequestError
+from headrace.model.formats import FROZEN_STREAMS
 
 api = HttpApi()
 
@@ -96,6 +97,8 @@ def delete_stream(scope: ScopeName, stream: StreamName) -> StreamDeletion:
 @api.route("PUT", f"{_STREAM}/state", summary="Seal, freeze or unfreeze", tag="Streams", status=HTTPStatus.ACCEPTED)
 def set_state(scope: ScopeName, stream: StreamName, request: StateRequest) -> StreamStateAnswer:
     streams = wiring.stream_service()
+    if request.state == "FROZEN":
+        wiring.format_gate().check(FROZEN_STREAMS)
     accept = {"SEALED": streams.seal_stream, "FROZEN": streams.freeze_stream, "ACTIVE": streams.unfreeze_stream}
     return StreamStateAnswer(accept[request.state](scope, stream).state)
 

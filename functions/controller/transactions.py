@@ -40,6 +40,7 @@ from headrace.api.transactions import (
 )
 from headrace.model.commit_sets import check_set_writer
 from headrace.model.errors import HeadraceError
+from headrace.model.formats import COMMIT_NOTES
 from headrace.model.transactions import LABEL_CHARACTERS_MAX, Transaction, parse_transaction_id, transaction_text
 
 api = HttpApi()
@@ -160,6 +161,8 @@ def _lease_outcome(identifier: int, outcome: Transaction | HeadraceError) -> Lea
     status=HTTPStatus.ACCEPTED,
 )
 def commit_all(scope: ScopeName, stream: StreamName, request: CommitSetRequest) -> CommitSetView:
+    if request.note is not None:
+        wiring.format_gate().check(COMMIT_NOTES)
     return wiring.transaction_service().sets.commit_all(
         scope,
         stream,

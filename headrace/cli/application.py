@@ -46,7 +46,7 @@ TAKE_SHARED_OPTIONS = frozenset({"console"})
 EVERYDAY, OPERATE, SECURITY = "Everyday", "Operate", "Security"
 PANELS: Mapping[str, str] = {
     **dict.fromkeys(("segment", "subscriber", "retention", "transaction", "watermark"), OPERATE),
-    **dict.fromkeys(("cluster", "dead-letter", "doctor", "restore", "cost", "bench", "console"), OPERATE),
+    **dict.fromkeys(("cluster", "dead-letter", "doctor", "restore", "upgrade", "cost", "bench", "console"), OPERATE),
     **dict.fromkeys(("access", "grpc-user", "token-key", "trust"), SECURITY),
 }
 """The part of the help text in which a command is, if not in the everyday ones."""
@@ -66,6 +66,7 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "watermark": ("watermark", "Watermarks: the progress of a stream in the time of its events."),
     "table": ("table", "Key-value tables."),
     "cluster": ("cluster", "Segment stores, containers and their logs."),
+    "upgrade": ("upgrade", "Upgrades: which releases run, and the end of the time for a rollback."),
     "restore": ("restore", "Restore the deployment to an earlier time, from a copy of its table."),
     "access": ("access", "Access: policies of IAM for callers of the controller."),
     "grpc-user": ("grpc_user", "Users of the gRPC bridge for Pravega's own clients, in a file or a secret."),

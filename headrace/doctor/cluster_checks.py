@@ -9,10 +9,12 @@ from typing import Final
 
 from headrace.api.cluster import ClusterView, ContainerLogsView, ContainerMapView, StoreView
 from headrace.api.dead_letters import DeadLetterView
+from headrace.api.upgrades import UpgradeView
 from headrace.doctor.findings import Finding, failure, listed, skipped, warning, well
 from headrace.model.cluster import ContainerStanding, StoreState
 from headrace.model.container_logs import COPIES, LEDGERS_REPORTED_FROM
 from headrace.model.dead_letters import DeadLetterStatus
+from headrace.model.formats import FIRST_RELEASE
 from headrace.model.replica_placement import zone_of
 
 SKEW_MS_MAX: Final = 60_000
@@ -37,6 +39,8 @@ class ClusterFacts:
     logs: ContainerLogsView
     letters: Sequence[DeadLetterView]
     has_more_letters: bool = False
+    upgrade: UpgradeView | None = None
+    """None: the controller is of a release that does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,21 @@ def cluster_findings(facts: ClusterFacts, now_ms: int) -> list[Finding]:
         _log_recovery(facts.logs),
         _log_copies(facts.logs),
         _log_owners(facts.logs),
+        _releases(facts.upgrade),
     ]
+
+
+def _releases(upgrade: UpgradeView | None) -> Finding:
+    if upgrade is None:
+        return skipped("releases", "the controller does not say its release: it is older than this program")
+    counts = Counter(store.release or FIRST_RELEASE for store in upgrade.stores)
+    counted = ", ".join(f"{count} of {release}" for release, count in sorted(counts.items())) or "none"
+    evidence = f"controller: {upgrade.release}; stores: {counted}; finalized: {upgrade.finalized}"
+    if counts.keys() - {upgrade.release}:
+        return warning("releases", f"two releases run: {evidence}")
+    if not upgrade.is_finalized:
+        return warning("releases", f"`headrace upgrade finalize` is pending: {evidence}")
+    return well("releases", evidence)
 
 
 def answer_findings(facts: AnswerFacts) -> list[Finding]:

@@ -10,11 +10,12 @@ import httpx
 
 from headrace.doctor.cluster_checks import AnswerFacts, ClusterFacts, answer_findings, cluster_findings
 from headrace.doctor.findings import Finding, skipped, warning, well
-from headrace.model.errors import HeadraceError, IllegalStateError
+from headrace.model.errors import HeadraceError, IllegalStateError, NotFoundError
 from headrace.ports.clock import Clock
 
 if TYPE_CHECKING:
     from headrace.api.dead_letters import DeadLetterView
+    from headrace.api.upgrades import UpgradeView
     from headrace.client import Headrace
 
 TIMEOUT_S: Final = 10.0
@@ -39,7 +40,12 @@ def examine_deployment(
     admin = client.admin
     letters, has_more = _letters(client)
     facts = ClusterFacts(
-        admin.cluster.get(), admin.cluster.containers(), admin.cluster.logs(), letters, has_more_letters=has_more
+        admin.cluster.get(),
+        admin.cluster.containers(),
+        admin.cluster.logs(),
+        letters,
+        has_more_letters=has_more,
+        upgrade=_upgrade(client),
     )
     answer = _answer(url, clock, transport)
     skew_ms = 0 if answer is None or answer.date_ms is None else answer.now_ms - answer.date_ms
@@ -50,6 +56,14 @@ def examine_deployment(
     else:
         found += answer_findings(answer)
     return [*found, _tokens(client), _tls(client)]
+
+
+def _upgrade(client: Headrace) -> UpgradeView | None:
+    """None: the controller is of a release without this route."""
+    try:
+        return client.admin.cluster.upgrade()
+    except NotFoundError:
+        return None
 
 
 def _letters(client: Headrace) -> tuple[list[DeadLetterView], bool]:

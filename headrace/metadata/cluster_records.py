@@ -22,6 +22,7 @@ from headrace.model.container_logs import REPLICA_ID_BYTES
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim, SnapshotPointer
 from headrace.model.errors import IllegalStateError, InvalidRequestError
 from headrace.model.external_access import ExternalAddress
+from headrace.model.formats import is_release
 from headrace.model.record_fields import record_field
 from headrace.ports.metadata_store import (
     READS_PER_BATCH_MAX,
@@ -284,7 +285,14 @@ def _lease(body: Body) -> StoreLease:
         replica_protocol=_versions(body["replica_protocol"]) if "replica_protocol" in body else FIRST_PROTOCOL,
         tls_name=_text(body.get("tls_name", "")),
         external=_external(body["external"]) if "external" in body else None,
+        release=_release(body["release"]) if "release" in body else "",
     )
+
+
+def _release(text: Any) -> str:
+    if not is_release(text):
+        raise ValueError(f"{str(text)[:100]!r} is not a release")
+    return str(text)
 
 
 def _added_fields(lease: StoreLease) -> dict[str, Any]:
@@ -302,6 +310,7 @@ def _added_fields(lease: StoreLease) -> dict[str, Any]:
         "replica_protocol": _protocol_field(lease.replica_protocol),
         "tls_name": lease.tls_name,
         "external": _external_field(lease.external),
+        "release": lease.release,
     }
     return {name: value for name, value in fields.items() if value}
 

@@ -2,23 +2,32 @@
 
 A process with another number of containers would look for segments in the wrong container. With another number of
 buckets it would look for due work in the wrong partition. So a process with another value refuses to work.
+
+The record of the number of containers, which each process reads when it starts, also names the release for which the
+deployment is finalized (`headrace.model.formats`). It then has format 2, so that release 0.2 refuses to start. Format 1
+means that release 0.2 may run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
-from headrace.metadata.record_layout import decoded, versioned
+from headrace.metadata.record_layout import FORMAT, decoded, versioned
 from headrace.model.containers import CLUSTER_PARTITION
-from headrace.model.errors import IllegalStateError
+from headrace.model.errors import CorruptError, IllegalStateError
+from headrace.model.formats import FIRST_RELEASE, RELEASE, check_release, is_release
 from headrace.ports.metadata_store import Body, Create, Key, MetadataStore, Record, WriteConflictError
 
 SETTING_CHANGED = "setting_changed"
 RESTORE_NOT_FINISHED = "restore_not_finished"
 
+FINALIZED_FORMAT: Final = 2
+"""Of a record that names a release."""
+
 _RESTORING = "restoring"
+_FINALIZED = "finalized"
 
 
 class FixedSetting(StrEnum):
@@ -46,8 +55,32 @@ def fixed_setting_body(value: int) -> dict[str, Any]:
     return versioned(value=value)
 
 
+def finalized_body(value: int, release: str) -> dict[str, Any]:
+    """The number of containers of a deployment that is finalized for a release."""
+    return {"format": FINALIZED_FORMAT, "value": value, _FINALIZED: release}
+
+
 def decode_fixed_setting(body: Body) -> int:
-    return decoded("setting", body, lambda fields: int(fields["value"]))
+    known = {**body, "format": FORMAT} if body.get("format") == FINALIZED_FORMAT else body
+    return decoded("setting", known, lambda fields: int(fields["value"]))
+
+
+def finalized_release(record: Record | None) -> str:
+    """The release for which a deployment is finalized, by the record of the number of containers.
+
+    Without a record no process has started yet, and no former release either.
+
+    Raises:
+        CorruptError: the record does not name a release.
+    """
+    if record is None:
+        return RELEASE
+    if record.body.get("format") != FINALIZED_FORMAT:
+        return FIRST_RELEASE
+    release = record.body.get(_FINALIZED)
+    if not is_release(release):
+        raise CorruptError(f"a setting record names {str(release)[:100]!r} instead of a release")
+    return str(release)
 
 
 def read_fixed_setting(record: Record) -> int:
@@ -55,9 +88,14 @@ def read_fixed_setting(record: Record) -> int:
     return decode_fixed_setting(record.body)
 
 
-def restoring_body(value: int, at_ms: int) -> dict[str, Any]:
+def restoring_body(setting: Record, at_ms: int) -> dict[str, Any]:
     """The record of a setting while the deployment is restored to the time `at_ms`: no process starts with it."""
-    return {**fixed_setting_body(value), _RESTORING: at_ms}
+    return {**setting.body, _RESTORING: at_ms}
+
+
+def restored_body(setting: Record) -> dict[str, Any]:
+    """The record of a setting after a restore."""
+    return {name: value for name, value in setting.body.items() if name != _RESTORING}
 
 
 def is_restoring(record: Record) -> bool:
@@ -74,14 +112,15 @@ def check_fixed_setting(store: MetadataStore, setting: FixedSetting, value: int)
 
     Raises:
         IllegalStateError: code "setting_changed": the deployment was started with another value. Code
-            "restore_not_finished": its metadata are being restored.
+            "restore_not_finished": its metadata are being restored. Code "release_too_old": it is finalized for a later
+            release.
         UnavailableError, ThrottledError: the metadata store does not answer.
     """
     key = fixed_setting_key(setting)
     record = store.get(key)
     if record is None and value:
         try:
-            store.write(Create(key, fixed_setting_body(value)))
+            store.write(Create(key, _first_body(setting, value)))
         except WriteConflictError:
             record = store.get(key)  # another process wrote the record first
     if record is not None:
@@ -112,8 +151,14 @@ class FixedSettingsReader:
         self._is_settled = all(record is not None or not value for record, value in found)
 
 
+def _first_body(setting: FixedSetting, value: int) -> dict[str, Any]:
+    """A deployment that begins with this release is finalized for it: there is none to go back to."""
+    return finalized_body(value, RELEASE) if setting is FixedSetting.CONTAINERS else fixed_setting_body(value)
+
+
 def _check_value(setting: FixedSetting, value: int, record: Record) -> None:
     recorded = read_fixed_setting(record)
+    check_release(finalized_release(record) if setting is FixedSetting.CONTAINERS else FIRST_RELEASE)
     if is_restoring(record):
         raise IllegalStateError(
             "a restore of this deployment is not finished: repeat `headrace restore apply`",

@@ -23,9 +23,8 @@ from headrace.metadata.cluster_records import (
 from headrace.metadata.container_log import container_log_body, container_log_key, read_container_log
 from headrace.metadata.fixed_settings import (
     FixedSetting,
-    fixed_setting_body,
     fixed_setting_key,
-    read_fixed_setting,
+    restored_body,
     restoring_body,
 )
 from headrace.metadata.record_layout import decoded, time_prefix, versioned
@@ -97,7 +96,7 @@ def begin_writes(begun: UnfinishedRestore, former: Record | None, setting: Recor
     """
     body = unfinished_body(begun)
     first = Create(UNFINISHED_KEY, body) if former is None else Replace(UNFINISHED_KEY, body, former.version)
-    return [first, Replace(SETTING_KEY, restoring_body(read_fixed_setting(setting), begun.at_ms), setting.version)]
+    return [first, Replace(SETTING_KEY, restoring_body(setting, begun.at_ms), setting.version)]
 
 
 def end_writes(
@@ -107,7 +106,7 @@ def end_writes(
     return [
         Create(done_key(ended.at_ms, now_ms), done_body(ended, now_ms, counts)),
         Delete(UNFINISHED_KEY, noted.version),
-        Replace(SETTING_KEY, fixed_setting_body(read_fixed_setting(setting)), setting.version),
+        Replace(SETTING_KEY, restored_body(setting), setting.version),
     ]
 
 

@@ -172,6 +172,9 @@ class StoreLease:
     external: ExternalAddress | None = None
     """Where clients outside the network of the stores connect; None: nowhere."""
 
+    release: str = ""
+    """The release of the store's code, as `0.3`; "" for 0.2, which does not say it."""
+
     @property
     def has_ended(self) -> bool:
         return self.state in (StoreState.LEFT, StoreState.LOST)

@@ -47,6 +47,8 @@ ROUTES = (
     Route("POST", "/v1/cluster/logs/{container}/accept-loss", "cluster", OPERATE, "cluster.accept-loss"),
     Route("PUT", "/v1/cluster/copies", "cluster", OPERATE, "cluster.set-copies"),
     Route("POST", "/v1/cluster/raise-epochs", "cluster", OPERATE, "cluster.raise-epochs"),
+    Route("GET", "/v1/cluster/upgrade", "cluster", OPERATE),
+    Route("POST", "/v1/cluster/upgrade", "cluster", OPERATE, "cluster.finalize-upgrade"),
     Route("GET", TRUST_PATH, "segments", READ),
     Route("GET", "/v1/scopes", "scopes", READ),
     Route("POST", "/v1/scopes", "scopes", MANAGE, "scope.create", created="scopeName"),

@@ -16,6 +16,7 @@ from headrace.api.cluster import (
 )
 from headrace.api.dead_letters import DeadLetterView
 from headrace.api.listings import Listing
+from headrace.api.upgrades import UpgradeView
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.arguments import checked_calls
 from headrace.model.dead_letters import check_letter_id
@@ -71,6 +72,17 @@ class AsyncClusterAdmin:
         return parsed(
             EpochsRaised.from_json, await self._api.request("POST", "/v1/cluster/raise-epochs", body={"above": above})
         )
+
+    async def upgrade(self) -> UpgradeView:
+        """Returns which releases run, and for which one the deployment is finalized."""
+        return parsed(UpgradeView.from_json, await self._api.request("GET", "/v1/cluster/upgrade"))
+
+    async def finalize_upgrade(self) -> UpgradeView:
+        """Allows all formats of the controller's release. Former releases refuse to start from then on.
+
+        Raises IllegalStateError, code "older_stores_run", while a segment store of a former release runs.
+        """
+        return parsed(UpgradeView.from_json, await self._api.request("POST", "/v1/cluster/upgrade"))
 
 
 # Dead letters, for operators: requests whose last attempt failed. `admin.dead_letters`.
