@@ -106,6 +106,12 @@ CHECKS: Final[Mapping[str, Check]] = {
         "look in the log of the owners why they stop again and again",
         f"{_RUNBOOKS}#headrace-owner-changes",
     ),
+    "releases": Check(
+        STORES,
+        "Does one release run, and is its upgrade finalized?",
+        "go on with the upgrade, or finalize it",
+        "operating/upgrades.md#order-of-an-upgrade",
+    ),
     "signatures": Check(
         SECURITY,
         "Does the controller refuse requests without a signature?",

@@ -14,6 +14,7 @@ from headrace.metadata.fixed_settings import (
     decode_fixed_setting,
 )
 from headrace.model.errors import CorruptError, IllegalStateError
+from headrace.model.formats import RELEASE
 from headrace.ports.metadata_store import Key
 
 
@@ -67,10 +68,14 @@ def test_golden_value():
     check_fixed_setting(world.store, FixedSetting.CONTAINERS, 8)
     record = world.store.get(Key("cluster", "setting/containers"))
     assert record is not None
-    assert record.body == {"format": 1, "value": 8}
+    assert record.body == {"format": 2, "value": 8, "finalized": RELEASE}
+    check_fixed_setting(world.store, FixedSetting.BUCKETS, 16)
+    record = world.store.get(Key("cluster", "setting/buckets"))
+    assert record is not None
+    assert record.body == {"format": 1, "value": 16}
 
 
-@pytest.mark.parametrize("body", [{}, {"format": 2, "value": 8}, {"format": 1}, {"format": 1, "value": "many"}])
+@pytest.mark.parametrize("body", [{}, {"format": 3, "value": 8}, {"format": 1}, {"format": 1, "value": "many"}])
 def test_an_invalid_record_is_refused(body: dict[str, Any]):
     with pytest.raises(CorruptError):
         decode_fixed_setting(body)
