@@ -19,8 +19,7 @@ app = new_app()
 @action(app, "status", examples=["headrace upgrade status"])
 def status(session: Session) -> Outcome:
     """Show which releases run, and whether the upgrade is finalized."""
-    found = session.client.admin.cluster.upgrade()
-    return Outcome(found.to_json(), text="\n".join(_lines(found)))
+    return _shown(session.client.admin.cluster.upgrade())
 
 
 @action(app, "finalize", examples=["headrace upgrade finalize --yes"])
@@ -39,14 +38,11 @@ def finalize(
                 f"after this no release before {found.release} starts in this deployment: add --yes if release "
                 f"{found.release} works well, and all functions, stores and bridges run it"
             )
-    done = session.client.admin.cluster.finalize_upgrade()
-    return Outcome(done.to_json(), text="\n".join(_lines(done)))
+    return _shown(session.client.admin.cluster.finalize_upgrade())
 
 
-def _lines(found: UpgradeView) -> list[str]:
-    stores = [f"store     {each.store_id} {each.release or FIRST_RELEASE}" for each in found.stores]
-    lines = [f"release   {found.release}", f"finalized {found.finalized}", *stores]
-    if found.is_finalized:
-        return lines
-    lines += [f"waiting   {name}" for name in found.waiting]
-    return [*lines, f"rollback  possible to {found.finalized} until `headrace upgrade finalize`"]
+def _shown(found: UpgradeView) -> Outcome:
+    rows = [("controller", found.release)]
+    rows += [(f"store {each.store_id}", each.release or FIRST_RELEASE) for each in found.stores]
+    rows += [("finalized for", found.finalized), *[(f"waits: {name}", found.release) for name in found.waiting]]
+    return Outcome(found.to_json(), ("WHAT", "RELEASE"), rows)

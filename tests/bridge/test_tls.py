@@ -29,11 +29,11 @@ from headrace.bridge.health import CHECK, NOT_SERVING, SERVING
 from headrace.codec.certificates import TrustBundle, leaf_secret_text
 from headrace.codec.grpc_users import PasswordHash, User, Users
 from headrace.local.resources import Resources, aws_client, create_resources
-from headrace.metadata.fixed_settings import restoring_body
+from headrace.metadata.fixed_settings import fixed_setting_body, restoring_body
 from headrace.metadata.restoration import SETTING_KEY
 from headrace.metadata.trust import write_trust
 from headrace.model.errors import CorruptError, HeadraceError, IllegalStateError, InvalidRequestError, UnavailableError
-from headrace.ports.metadata_store import Create
+from headrace.ports.metadata_store import Create, Record
 
 ROOT = Path(__file__).resolve().parents[2]
 Start = Callable[..., TlsBridge]
@@ -355,7 +355,8 @@ def test_the_health_check_needs_no_user(bridge: Bridge):
 
 def test_the_process_does_not_start_during_a_restore(deployed: Resources):
     store = DynamoMetadataStore(deployed.table, aws_client("dynamodb", deployed.endpoint))
-    store.write(Create(SETTING_KEY, restoring_body(topology.CONTAINER_COUNT, 1)))
+    setting = Record(SETTING_KEY, 0, fixed_setting_body(topology.CONTAINER_COUNT))
+    store.write(Create(SETTING_KEY, restoring_body(setting, 1)))
     environment = {**os.environ, **deployed.environment(), "HEADRACE_GRPC_LISTEN_PORT": "0"}
     command = [sys.executable, "-m", "headrace.bridge"]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

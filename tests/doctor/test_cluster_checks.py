@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 from healthy_cluster import CONTAINERS, NOW_MS, with_container, with_letters, with_log, with_store
 
 from headrace.api.cluster import ClusterView, ContainerLogsView, ContainerMapView, LedgerView
+from headrace.api.upgrades import StoreRelease, UpgradeView
 from headrace.doctor.cluster_checks import (
     LATE_TICK_MS,
     SKEW_MS_MAX,
@@ -21,6 +23,7 @@ from headrace.doctor.findings import CHECKS, NAMES_SHOWN, Finding, Verdict, in_o
 from headrace.model.cluster import ContainerStanding, StoreState
 from headrace.model.container_logs import LEDGERS_REPORTED_FROM
 from headrace.model.dead_letters import DeadLetterStatus
+from headrace.model.formats import FIRST_RELEASE, RELEASE
 from headrace.model.replica_placement import LOCAL_ZONE
 
 Change = Callable[[ClusterFacts], ClusterFacts]
@@ -42,7 +45,12 @@ def _without_lease(facts: ClusterFacts) -> ClusterFacts:
 
 def _without_map(facts: ClusterFacts) -> ClusterFacts:
     cluster = ClusterView(map_version=None, container_count=CONTAINERS, stores=facts.cluster.stores)
-    return ClusterFacts(cluster, facts.containers, facts.logs, facts.letters)
+    return dataclasses.replace(facts, cluster=cluster)
+
+
+def _with_upgrade(facts: ClusterFacts, finalized: str, *releases: str | None) -> ClusterFacts:
+    stores = tuple(StoreRelease(f"store-{number}", release) for number, release in enumerate(releases))
+    return dataclasses.replace(facts, upgrade=UpgradeView(RELEASE, finalized, stores, ()))
 
 
 FAULTS: dict[str, tuple[Change, dict[str, Verdict], str]] = {
@@ -118,6 +126,22 @@ FAULTS: dict[str, tuple[Change, dict[str, Verdict], str]] = {
         lambda facts: with_letters(facts, DeadLetterStatus.UNDONE, DeadLetterStatus.UNPROCESSED),
         {"dead-letters": Verdict.WARNING},
         "1 UNDONE, 1 UNPROCESSED",
+    ),
+    "a store of a former release": (
+        lambda facts: _with_upgrade(facts, RELEASE, RELEASE, None),
+        {"releases": Verdict.WARNING},
+        f"two releases run: controller: {RELEASE}; stores: 1 of {FIRST_RELEASE}, 1 of {RELEASE}",
+    ),
+    "an upgrade that is not finalized": (
+        lambda facts: _with_upgrade(facts, FIRST_RELEASE, RELEASE),
+        {"releases": Verdict.WARNING},
+        f"`headrace upgrade finalize` is pending: controller: {RELEASE}; stores: 1 of {RELEASE}; "
+        f"finalized: {FIRST_RELEASE}",
+    ),
+    "a controller of a former release": (
+        lambda facts: dataclasses.replace(facts, upgrade=None),
+        {"releases": Verdict.SKIPPED},
+        "does not say its release",
     ),
 }
 

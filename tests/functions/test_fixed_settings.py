@@ -188,7 +188,7 @@ def test_no_message_is_worked_on_during_a_restore(
     monkeypatch.setattr(batches, "_try_again_soon", lambda _records: None)
     setting = world.store.get(SETTING_KEY)
     assert setting is not None
-    world.store.write(Replace(SETTING_KEY, restoring_body(topology.CONTAINER_COUNT, 1), setting.version))
+    world.store.write(Replace(SETTING_KEY, restoring_body(setting, 1), setting.version))
     wiring.forget_services()
     before = world.contents()
     assert processor.handler({"Records": [message]}, context)["batchItemFailures"]
@@ -199,7 +199,7 @@ def test_no_message_is_worked_on_during_a_restore(
 def test_no_lease_is_ended_during_a_restore(world: FunctionWorld, context: FunctionContext):
     setting = world.store.get(SETTING_KEY)
     assert setting is not None
-    world.store.write(Replace(SETTING_KEY, restoring_body(topology.CONTAINER_COUNT, 1), setting.version))
+    world.store.write(Replace(SETTING_KEY, restoring_body(setting, 1), setting.version))
     event = {"detail": {"taskArn": "arn:of-a-task", "lastStatus": "STOPPED"}}
     with pytest.raises(IllegalStateError, match="not finished"):
         store_tasks.handler(event, context)

@@ -20,7 +20,7 @@ from headrace.metadata.fixed_settings import (
 )
 from headrace.metadata.format_gate import EXPIRY_S, FormatGate, finalize_writes, find_finalized_release
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError
-from headrace.model.formats import FIRST_RELEASE, FROZEN_STREAMS, RELEASE
+from headrace.model.formats import FROZEN_STREAMS, RELEASE
 from headrace.ports.metadata_store import Create, Record, Replace
 
 KEY = fixed_setting_key(FixedSetting.CONTAINERS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from msgspec.structs import replace
 
 from headrace.api.cluster import (
@@ -15,10 +17,12 @@ from headrace.api.cluster import (
     StoreView,
 )
 from headrace.api.dead_letters import DeadLetterCause, DeadLetterView
+from headrace.api.upgrades import StoreRelease, UpgradeView
 from headrace.doctor.cluster_checks import ClusterFacts
 from headrace.model.cluster import ContainerStanding, StoreState
 from headrace.model.container_logs import LogState
 from headrace.model.dead_letters import DeadLetterStatus
+from headrace.model.formats import RELEASE
 
 NOW_MS = 1_800_000_000_000
 CONTAINERS = 9
@@ -35,6 +39,7 @@ def healthy_facts() -> ClusterFacts:
         ContainerMapView(map_version=7, containers=containers),
         ContainerLogsView(logs=logs),
         (),
+        upgrade=UpgradeView(RELEASE, RELEASE, tuple(StoreRelease(each.store_id, RELEASE) for each in stores), ()),
     )
 
 
@@ -42,7 +47,7 @@ def with_store(facts: ClusterFacts, number: int, **changes: object) -> ClusterFa
     """The same facts, with other fields of one store."""
     stores = [replace(store, **changes) if at == number else store for at, store in enumerate(facts.cluster.stores)]
     cluster = replace(facts.cluster, stores=tuple(stores))
-    return ClusterFacts(cluster, facts.containers, facts.logs, facts.letters)
+    return dataclasses.replace(facts, cluster=cluster)
 
 
 def with_container(facts: ClusterFacts, number: int, **changes: object) -> ClusterFacts:
@@ -51,19 +56,19 @@ def with_container(facts: ClusterFacts, number: int, **changes: object) -> Clust
         replace(each, **changes) if at == number else each for at, each in enumerate(facts.containers.containers)
     ]
     containers = replace(facts.containers, containers=tuple(changed))
-    return ClusterFacts(facts.cluster, containers, facts.logs, facts.letters)
+    return dataclasses.replace(facts, containers=containers)
 
 
 def with_log(facts: ClusterFacts, number: int, **changes: object) -> ClusterFacts:
     """The same facts, with other fields of one log."""
     logs = [replace(log, **changes) if at == number else log for at, log in enumerate(facts.logs.logs)]
-    return ClusterFacts(facts.cluster, facts.containers, ContainerLogsView(logs=tuple(logs)), facts.letters)
+    return dataclasses.replace(facts, logs=ContainerLogsView(logs=tuple(logs)))
 
 
 def with_letters(facts: ClusterFacts, *statuses: DeadLetterStatus) -> ClusterFacts:
     """The same facts, with a dead letter for each status."""
     letters = tuple(_letter(number, status) for number, status in enumerate(statuses))
-    return ClusterFacts(facts.cluster, facts.containers, facts.logs, letters)
+    return dataclasses.replace(facts, letters=letters)
 
 
 def _store(number: int) -> StoreView:

@@ -12,7 +12,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +19,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from headrace import topology
+from headrace.adapters.audit_log import FILE
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.system_clock import SystemClock
 from headrace.local.resources import Resources, aws_client, aws_environment, create_resources
+from headrace.local.stack import FUNCTION_ENVIRONMENT
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.model.replication_health import missing_copies, replication_health, serving_zones
@@ -57,9 +58,8 @@ THIS: Final = Release("this", ROOT, sys.executable)
 
 def reason_to_skip() -> str:
     """Why the former release cannot be had here; empty if it can."""
-    asked = subprocess.run(
-        ["git", "rev-parse", "--verify", "--quiet", f"{FORMER_TAG}^{{commit}}"], cwd=ROOT, capture_output=True, check=False
-    )
+    command = ["git", "rev-parse", "--verify", "--quiet", f"{FORMER_TAG}^{{commit}}"]
+    asked = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     return f"git does not have the tag {FORMER_TAG}: fetch tags" if asked.returncode else ""
 
 
@@ -70,7 +70,8 @@ def former_release() -> Release:
     if not complete.exists():
         shutil.rmtree(tree, ignore_errors=True)
         tree.mkdir(parents=True)
-        packed = subprocess.run(["git", "archive", "--format=tar", FORMER_TAG], cwd=ROOT, capture_output=True, check=True)
+        command = ["git", "archive", "--format=tar", FORMER_TAG]
+        packed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
         subprocess.run(["tar", "x", "-C", str(tree)], input=packed.stdout, check=True)
         subprocess.run(["scripts/setup", ".venv"], cwd=tree, check=True, env=_plain_environment())
         complete.touch()
@@ -195,9 +196,7 @@ class Deployment:
 
     def start_functions(self, release: Release) -> None:
         """Start functions, or replace those that run. The old ones end when the new ones are loaded."""
-        environment = {**self._environment, "POWERTOOLS_SERVICE_NAME": "tests", "POWERTOOLS_METRICS_NAMESPACE": "Headrace"}
-        environment |= {"POWERTOOLS_METRICS_DISABLED": "true", "POWERTOOLS_TRACE_DISABLED": "true"}
-        environment |= {"HEADRACE_AUDIT_FILE": str(self.directory / "audit.log")}
+        environment = {**self._environment, **FUNCTION_ENVIRONMENT, FILE: str(self.directory / "audit.log")}
         script = [str(SCRIPTS / "release_functions.py"), json.dumps(asdict(self._resources)), str(self._port)]
         started = self._part(release, script, environment, "functions.log")
         started.answer("loaded")
@@ -262,7 +261,8 @@ class Deployment:
             "HEADRACE_STORE_INDEX": str(index),
             "HEADRACE_DATA_DIR": str(data),
         }
-        self._stores[index] = self._part(release, [*_WATCHED, topology.SEGMENT_STORES.module], environment, f"{name}.log")
+        command = [*_WATCHED, topology.SEGMENT_STORES.module]
+        self._stores[index] = self._part(release, command, environment, f"{name}.log")
 
     def _part(self, release: Release, arguments: Sequence[str], environment: Mapping[str, str], log: str) -> Part:
         part = Part(release, arguments, environment, self.directory / log)
@@ -300,7 +300,3 @@ def _plain_environment() -> dict[str, str]:
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
-
-
-def short_directory() -> Path:
-    return Path(tempfile.mkdtemp(prefix="headrace-releases-"))

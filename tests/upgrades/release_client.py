@@ -113,7 +113,7 @@ class Continuous:
         def report() -> None:
             try:
                 run()
-            except BaseException:
+            except Exception:  # noqa: BLE001  the check reports it
                 self._failures.append(traceback.format_exc())
                 self._stopping.set()
 

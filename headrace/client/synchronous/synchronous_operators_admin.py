@@ -16,6 +16,7 @@ from headrace.api.cluster import (
     EpochsRaised,
 )
 from headrace.api.dead_letters import DeadLetterView
+from headrace.api.upgrades import UpgradeView
 from headrace.client.administration.operators_admin import AsyncClusterAdmin, AsyncDeadLettersAdmin, DeadLetterPage
 from headrace.client.loop_thread import LoopCaller
 from headrace.model.limits import PAGE_ITEMS_MAX
@@ -62,6 +63,17 @@ class ClusterAdmin:
         Repeat it until no container remains.
         """
         return self._thread.run(self._core.raise_epochs(above))
+
+    def upgrade(self) -> UpgradeView:
+        """Returns which releases run, and for which one the deployment is finalized."""
+        return self._thread.run(self._core.upgrade())
+
+    def finalize_upgrade(self) -> UpgradeView:
+        """Allows all formats of the controller's release. Former releases refuse to start from then on.
+
+        Raises IllegalStateError, code "older_stores_run", while a segment store of a former release runs.
+        """
+        return self._thread.run(self._core.finalize_upgrade())
 
 
 class DeadLettersAdmin:
