@@ -13,7 +13,7 @@ from headrace.metadata.fixed_settings import (
     read_fixed_setting,
 )
 from headrace.model.errors import ConflictError
-from headrace.model.formats import RELEASE, check_may_write, check_release, formats_waiting
+from headrace.model.formats import NAMES_WITH_UNDERSCORES, RELEASE, check_may_write, check_release, formats_waiting
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore, Replace, Write
 
@@ -51,6 +51,16 @@ class FormatGate:
 def find_finalized_release(store: MetadataStore) -> str:
     """The release for which the deployment is finalized; one read."""
     return finalized_release(store.get(_KEY))
+
+
+def check_new_name(store: MetadataStore, name: str) -> None:
+    """Check the name of a new scope, stream, table or group, without a `_` in front. One read if it has a `_` inside.
+
+    Raises:
+        IllegalStateError: code "upgrade_not_finalized": release 0.2 may run, which refuses such names.
+    """
+    if "_" in name:
+        check_may_write(NAMES_WITH_UNDERSCORES, find_finalized_release(store))
 
 
 def finalize_writes(store: MetadataStore) -> list[Write]:

@@ -41,6 +41,7 @@ class StoredFormat:
 
 FROZEN_STREAMS: Final = "states of frozen streams"
 COMMIT_NOTES: Final = "notes of commit sets"
+NAMES_WITH_UNDERSCORES: Final = "names with '_' inside"
 
 FORMATS: Final = (
     StoredFormat("journal file", "3", "volume", "0.2", "0.2"),
@@ -53,6 +54,7 @@ FORMATS: Final = (
     StoredFormat("setting that names the finalized release", "2", "DynamoDB", "0.3", "0.3", is_gated=True),
     StoredFormat(FROZEN_STREAMS, "", "DynamoDB", "0.3", "0.3", is_gated=True),
     StoredFormat(COMMIT_NOTES, "", "DynamoDB", "0.3", "0.3", is_gated=True),
+    StoredFormat(NAMES_WITH_UNDERSCORES, "", "DynamoDB", "0.3", "0.3", is_gated=True),
 )
 """The table of `docs/operating/upgrades.md`. Tests compare the numbers with those in the code."""
 

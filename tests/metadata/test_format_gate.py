@@ -18,7 +18,7 @@ from headrace.metadata.fixed_settings import (
     restored_body,
     restoring_body,
 )
-from headrace.metadata.format_gate import EXPIRY_S, FormatGate, finalize_writes, find_finalized_release
+from headrace.metadata.format_gate import EXPIRY_S, FormatGate, check_new_name, finalize_writes, find_finalized_release
 from headrace.model.errors import ConflictError, CorruptError, IllegalStateError
 from headrace.model.formats import FROZEN_STREAMS, RELEASE
 from headrace.ports.metadata_store import Create, Record, Replace
@@ -116,3 +116,14 @@ def test_an_upgrade_is_not_finalized_during_a_restore():
 def test_a_record_without_a_release_is_corrupt(release: Any):
     with pytest.raises(CorruptError, match="instead of a release"):
         finalized_release(Record(KEY, 0, {"format": 2, "value": 8, "finalized": release}))
+
+
+def test_names_that_release_0_2_refuses_wait():
+    world = world_of_a_former_release()
+    world.calls.counts.clear()
+    check_new_name(world.store, "flight-delays")
+    assert not world.calls.counts
+    with pytest.raises(IllegalStateError, match="names with '_' inside need release"):
+        check_new_name(world.store, "flight_delays")
+    world.store.write(*finalize_writes(world.store))
+    check_new_name(world.store, "flight_delays")

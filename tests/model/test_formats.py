@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headrace import __version__
@@ -78,3 +80,13 @@ def test_a_release_before_the_finalized_one_is_refused():
 def test_other_texts_are_no_releases(text: object):
     assert not is_release(text)
     assert is_release("0.3")
+
+
+def test_the_manual_has_the_table():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "operating" / "upgrades.md").read_text()
+    rows = [
+        f"| {each.name} | {each.number or '-'} | {each.place} | {each.written_since} | {each.readable_since} | "
+        f"{'yes' if each.is_gated else 'no'} |"
+        for each in FORMATS
+    ]
+    assert page.endswith("\n".join(["|---|---|---|---|---|---|", *rows, ""]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from headrace.api.listings import Listing
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import check_page_limit, first_after
+from headrace.metadata.format_gate import check_new_name
 from headrace.metadata.key_value_table import KeyValueTableRecords, no_such_table
 from headrace.metadata.scope import no_such_scope, scope_exists, scope_guard_key, tables_partition
 from headrace.model.key_value_tables import KeyValueTable, TableConfiguration, TableState
@@ -37,6 +38,7 @@ class KeyValueTableService:
         """
         check_scope_name(scope)
         check_table_name(table)
+        check_new_name(self._store, table)
         from headrace.controller.operations import create_key_value_table
 
         return create_key_value_table.accept(self._acceptance, scope, table, configuration)

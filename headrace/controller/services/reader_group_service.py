@@ -10,6 +10,7 @@ from __future__ import annotations
 from headrace.api.listings import Listing
 from headrace.controller.acceptance import Acceptance, CheckWritten, CutRules
 from headrace.controller.services.paging import check_page_limit, first_after
+from headrace.metadata.format_gate import check_new_name
 from headrace.metadata.reader_group import ReaderGroupRecords
 from headrace.metadata.scope import no_such_scope, reader_groups_partition, scope_exists, scope_guard_key
 from headrace.model.limits import PAGE_BYTES_MAX
@@ -57,6 +58,7 @@ class ReaderGroupService:
         """
         check_scope_name(scope)
         check_reader_group_name(group)
+        check_new_name(self._store, group)
         identifier = check_group_id(group_id)
         from headrace.controller.operations import create_reader_group
 

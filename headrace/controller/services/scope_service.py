@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from headrace.api.listings import Listing
 from headrace.controller.services.paging import check_page_limit, first_after
+from headrace.metadata.format_gate import check_new_name
 from headrace.metadata.scope import (
     SCOPES_PARTITION,
     check_not_closing,
@@ -44,6 +45,7 @@ class ScopeService:
     def create_scope(self, scope: str) -> None:
         """Create a scope; raises AlreadyExistsError, or InvalidRequestError (code "invalid_name")."""
         check_scope_name(scope)
+        check_new_name(self._store, scope)
         self._repeat_on_conflict(scope, self._try_to_create)
 
     def get_scope(self, scope: str) -> str:

@@ -24,6 +24,7 @@ from headrace.api.streams import (
 )
 from headrace.controller.acceptance import Acceptance
 from headrace.controller.services.paging import PageRoom, check_page_limit, names_with_prefix
+from headrace.metadata.format_gate import check_new_name
 from headrace.metadata.history_records import history_sort, history_time, read_history
 from headrace.metadata.optimistic_retry import ConflictBackoff
 from headrace.metadata.record_layout import stream_partition
@@ -79,6 +80,7 @@ class StreamService:
         """
         check_scope_name(scope)
         check_stream_name(stream)
+        check_new_name(self._store, stream)
         check_has_containers(configuration.log_class, self._s3_containers)
         from headrace.controller.operations import create_stream
 
