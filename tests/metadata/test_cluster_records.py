@@ -185,6 +185,7 @@ REPLICATING = replace(
     replica_protocol=ProtocolVersions(2, 3),
     tls_name="store-0.headrace.internal",
     external=ExternalAddress("store-0.streams.example.com", 12346),
+    release="0.3",
 )
 REPLICATION_FIELDS = {
     "replica": "0a" * 16,
@@ -198,6 +199,7 @@ REPLICATION_FIELDS = {
     "replica_protocol": [2, 3],
     "tls_name": "store-0.headrace.internal",
     "external": {"name": "store-0.streams.example.com", "port": 12346},
+    "release": "0.3",
 }
 
 
@@ -251,6 +253,9 @@ def test_a_lease_without_a_replica_replicates_nothing():
         {"external": {"name": "store-0.streams.example.com", "port": 0}},
         {"external": {"name": "store-0.streams.example.com", "port": 65_536}},
         {"external": {"name": "store-0.streams.example.com", "port": 12346, "host": 1}},
+        {"release": 3},
+        {"release": "newest"},
+        {"release": ""},
     ],
 )
 def test_invalid_replication_fields_are_refused(change: dict[str, Any]):
