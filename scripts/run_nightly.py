@@ -25,8 +25,8 @@ REPORTS: Final = ROOT / "build" / "nightly"
 SPARKS: Final = ("3.5", "4.0", "4.1", "4.3")
 REPORTED_LINES_MAX: Final = 100
 
-FORMER_RELEASE: Final = "c78b12057e22"
-"""Stores of this revision run next to those of the tree. Name the last release once one with replicated logs exists."""
+FORMER_RELEASE: Final = "v0.2.0"
+"""Stores of this release run next to those of the tree."""
 
 _PYTHON: Final = (sys.executable, "-m")
 _MAKE: Final = ("make", "--no-print-directory")

@@ -1,6 +1,6 @@
 """Two releases side by side: an emulator of AWS, and stores, functions and clients of either release as processes.
 
-The former release comes from its tag, with an environment from its own lock file. Both are made once, below `build`.
+The former release comes from its tag, with the libraries of its own lock file. Both are fetched once, below `build`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from fuzz.other_code import environment_of, unpack
 from headrace import topology
 from headrace.adapters.audit_log import FILE
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -46,14 +47,13 @@ _WATCHED: Final = ("-m", "headrace.local.parent_watchdog")
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The code of a release, and the Python that has its libraries."""
+    """The code of a release, with its libraries."""
 
     name: str
     tree: Path
-    python: str
 
 
-THIS: Final = Release("this", ROOT, sys.executable)
+THIS: Final = Release("this", ROOT)
 
 
 def reason_to_skip() -> str:
@@ -64,18 +64,15 @@ def reason_to_skip() -> str:
 
 
 def former_release() -> Release:
-    """The code of the tag and its environment; they are made if they do not exist yet."""
+    """The code of the tag and its libraries; they are fetched if they are not there yet."""
     tree = ROOT / "build" / "releases" / FORMER_TAG
     complete = tree / ".complete"
     if not complete.exists():
         shutil.rmtree(tree, ignore_errors=True)
         tree.mkdir(parents=True)
-        command = ["git", "archive", "--format=tar", FORMER_TAG]
-        packed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-        subprocess.run(["tar", "x", "-C", str(tree)], input=packed.stdout, check=True)
-        subprocess.run(["scripts/setup", ".venv"], cwd=tree, check=True, env=_plain_environment())
+        unpack(FORMER_TAG, tree)
         complete.touch()
-    return Release(FORMER_TAG, tree, str(tree / ".venv" / "bin" / "python"))
+    return Release(FORMER_TAG, tree)
 
 
 class Part:
@@ -85,9 +82,9 @@ class Part:
         self.log = log
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [release.python, *arguments],
+                [sys.executable, *arguments],
                 cwd=release.tree,
-                env={**environment, "PYTHONPATH": str(release.tree), "PYTHONSAFEPATH": "1"},
+                env={**environment, **environment_of(release.tree)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -216,9 +213,9 @@ class Deployment:
     def program(self, release: Release, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run a program of the release to its end."""
         return subprocess.run(
-            [release.python, *arguments],
+            [sys.executable, *arguments],
             cwd=release.tree,
-            env={**self._environment, "PYTHONPATH": str(release.tree), "HEADRACE_URL": self.url},
+            env={**self._environment, **environment_of(release.tree), "HEADRACE_URL": self.url},
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
