@@ -109,7 +109,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "releases": Check(
         STORES,
         "Does one release run, and is its upgrade finalized?",
-        "go on with the upgrade, or finalize it",
+        "continue the upgrade, or finalize it",
         "operating/upgrades.md#order-of-an-upgrade",
     ),
     "signatures": Check(

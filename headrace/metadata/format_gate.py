@@ -27,7 +27,7 @@ class FormatGate:
     """What a process may write. Safe for any number of threads: a read too many does no harm.
 
     A check costs one read each `EXPIRY_S`, and none once the deployment allows all that this release writes, because a
-    finalization is never taken back.
+    finalization is for ever.
     """
 
     def __init__(self, store: MetadataStore, clock: Clock) -> None:
