@@ -11,12 +11,15 @@ from typing import Any
 
 from headrace.metadata.fixed_settings import SETTING_CHANGED
 from headrace.model import errors
+from headrace.model.formats import RELEASE_REFUSED
 
 BODY_TOO_LARGE = "body_too_large"
 
 _STATUS_BY_CODE = {
     BODY_TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    SETTING_CHANGED: HTTPStatus.SERVICE_UNAVAILABLE,  # a fault of the deployment, not of the client
+    # Faults of the deployment, not of the client.
+    SETTING_CHANGED: HTTPStatus.SERVICE_UNAVAILABLE,
+    RELEASE_REFUSED: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 _INTERNAL_MESSAGE = "an internal error occurred; the details are in the log of the function"

@@ -20,6 +20,7 @@ from functions.observability import count, logger
 from headrace.metadata.fixed_settings import SETTING_CHANGED
 from headrace.model.backoff import doubled_pause
 from headrace.model.errors import HeadraceError, InvalidRequestError
+from headrace.model.formats import RELEASE_REFUSED
 from headrace.model.requests import Requester
 from headrace.ports.request_queue import CORRELATION_ID, REQUESTED_BY, requested_by
 
@@ -100,7 +101,7 @@ def _log(error: BaseException | None) -> None:
     """Log an error that a retry may solve as one line, and any other error with its traceback."""
     if isinstance(error, SQSFifoMessageGroupCircuitBreakerError):
         return  # The message was skipped because an earlier one of its group failed, and that failure was logged.
-    if isinstance(error, HeadraceError) and error.specific_code == SETTING_CHANGED:
+    if isinstance(error, HeadraceError) and error.specific_code in (SETTING_CHANGED, RELEASE_REFUSED):
         logger.error("message stays in the queue: %s", error)
     elif isinstance(error, HeadraceError) and error.retry != "never":
         logger.warning("message will come again: %s", error)

@@ -103,5 +103,5 @@ def test_gated_requests_wait_for_the_end(
 def test_a_controller_of_a_former_release_refuses(call: Call, world: FunctionWorld):
     world.store.write(Create(KEY, finalized_body(CONTAINER_COUNT, "99.0")))
     refused = call("GET", "/v1/scopes")
-    assert (refused.status, refused.body["error"]["code"]) == (412, "release_too_old")
+    assert (refused.status, refused.body["error"]["code"]) == (503, "release_too_old")
     assert "deploy release 99.0 or a later one" in refused.body["error"]["message"]
