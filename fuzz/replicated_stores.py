@@ -29,7 +29,9 @@ from headrace.local.resources import Resources, aws_client, aws_environment, cre
 from headrace.local.stack_processes import ChildProcess
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
+from headrace.metadata.fixed_settings import FixedSetting, fixed_setting_body, fixed_setting_key
 from headrace.model.container_logs import COPIES
+from headrace.ports.metadata_store import Create
 from segmentstore_fargate.registration import TASK_ARN_LABEL, TASK_METADATA_VARIABLE, TASK_REVISION_LABEL
 
 CONTAINERS: Final = 6
@@ -116,6 +118,10 @@ class StoreGroup:
         self._containers = range(int(environment["HEADRACE_CONTAINER_COUNT"]))
         self._clock = SystemClock()
         self.metadata = DynamoMetadataStore(resources.table, aws_client("dynamodb", resources.endpoint))
+        if other is not None:
+            # As if the other release had begun the deployment. It would refuse one that this tree has begun.
+            key = fixed_setting_key(FixedSetting.CONTAINERS)
+            self.metadata.write(Create(key, fixed_setting_body(len(self._containers))))
         self.stores: list[Store] = []
         """Those that are to serve."""
 
