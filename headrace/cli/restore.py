@@ -122,7 +122,9 @@ def verify(session: Session, metadata_table: MetadataTable = None, bucket: Bucke
     with _deployment(None, metadata_table, bucket) as deployment:
         from headrace.restore.verification import verify as verify_deployment
 
-        findings = verify_deployment(deployment.now, deployment.store, deployment.bucket, deployment.chunks)
+        findings = verify_deployment(
+            deployment.now, deployment.store, deployment.bucket, deployment.chunks, deployment.clock
+        )
     return _findings_outcome(findings)
 
 

@@ -26,6 +26,7 @@ from headrace.model.requests import PendingRequest, RequestKind, ResourceKind
 from headrace.model.stream_cuts import StreamCut
 from headrace.ports.metadata_store import Body, Check, Create, Delete, Key, MetadataStore, Record, Replace, Write
 
+GROUPS_FIRST = "reader-group/"
 GROUP_SORT = "current"
 
 
@@ -46,11 +47,16 @@ class StoredGroup:
 
 
 def group_partition(scope: str, group: str) -> str:
-    return f"reader-group/{check_known_name('scope', scope)}/{check_known_name('reader group', group)}"
+    return f"{GROUPS_FIRST}{check_known_name('scope', scope)}/{check_known_name('reader group', group)}"
 
 
 def reader_group_key(scope: str, group: str) -> Key:
     return Key(group_partition(scope, group), GROUP_SORT)
+
+
+def is_reader_group(key: Key) -> bool:
+    """Whether a key is that of the current record of a reader group."""
+    return key.partition.startswith(GROUPS_FIRST) and key.sort == GROUP_SORT
 
 
 def group_body(group: ReaderGroup) -> dict[str, Any]:

@@ -6,11 +6,12 @@ these bytes name other bytes, once streams are written again. So no record may k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from headrace.metadata.history_records import decode_sealed_segments, sealed_segments_body
+from headrace.metadata.reader_group import decode_group, group_body, is_reader_group
 from headrace.metadata.retention_records import decode_retention_cut, retention_cut_body
 from headrace.metadata.segment_ends import SegmentEnds, segments_from_head
 from headrace.metadata.stream_records import StreamRecords
@@ -24,6 +25,7 @@ from headrace.metadata.watermark_records import (
     watermark_state_body,
     writer_mark_body,
 )
+from headrace.model.stream_cuts import StreamCut
 from headrace.model.truncation import Truncation
 from headrace.model.writer_marks import Positions
 from headrace.ports.metadata_store import MetadataStore, Record, Replace
@@ -48,8 +50,41 @@ class RestoredPositions:
         Raises:
             CorruptError: the record, or one of its stream, cannot be read.
         """
-        body = self._body(record) if record.key.partition.startswith(STREAMS_FIRST) else None
+        body = None
+        if record.key.partition.startswith(STREAMS_FIRST):
+            body = self._body(record)
+        elif is_reader_group(record.key):
+            body = self._group(record)
         return None if body is None or body == record.body else Replace(record.key, body, record.version)
+
+    def ends_of(self, scope: str, stream: str, identifiers: Collection[int]) -> dict[int, int]:
+        """The ends of those of the segments that the stream has from its head on. Raises as `move_back`."""
+        stored = self._streams.find(scope, stream)
+        if stored is None or stored.stream.is_deleting:
+            return {}
+        head = self._head(scope, stream)
+        there = segments_from_head(stored.stream, head, self._streams.history)
+        return self._ends.of_segments(scope, stream, [each for each in there if each.segment_id in identifiers], head)
+
+    def _group(self, record: Record) -> Mapping[str, Any] | None:
+        """The cuts between which a reader group reads."""
+        group = decode_group(record.body)
+        if group is None:
+            return None
+        streams = tuple(
+            replace(each, start=self._within(each.start), end=self._within(each.end))
+            for each in group.configuration.streams
+        )
+        return group_body(replace(group, configuration=replace(group.configuration, streams=streams)))
+
+    def _within(self, cut: StreamCut | None) -> StreamCut | None:
+        if cut is None:
+            return None
+        ends = self.ends_of(cut.scope, cut.stream, cut.offsets.keys())
+        positions = tuple(
+            (identifier, min(offset, ends.get(identifier, offset))) for identifier, offset in cut.positions
+        )
+        return replace(cut, positions=positions)
 
     def _body(self, record: Record) -> Mapping[str, Any] | None:
         """The body that a record of a stream is to have; None if it has no positions."""
@@ -84,13 +119,7 @@ class RestoredPositions:
     def _positions(self, record: Record, positions: Positions) -> Positions:
         """Positions in segments before the head of the stream stay: their bytes are gone."""
         _, scope, name = record.key.partition.split("/")
-        stored = self._streams.find(scope, name)
-        if stored is None or stored.stream.is_deleting:
-            return positions
-        head = self._head(scope, name)
-        there = list(segments_from_head(stored.stream, head, self._streams.history))
-        named = {each.segment.segment_id for each in positions}
-        ends = self._ends.of_segments(scope, name, [each for each in there if each.segment_id in named], head)
+        ends = self.ends_of(scope, name, {each.segment.segment_id for each in positions})
         return tuple(
             replace(each, offset=min(each.offset, ends.get(each.segment.segment_id, each.offset))) for each in positions
         )
@@ -98,13 +127,8 @@ class RestoredPositions:
     def _sealed(self, record: Record) -> Mapping[str, Any] | None:
         """Segments before the head of the stream have no bytes any more, and keep the lengths that they had."""
         _, scope, name = record.key.partition.split("/")
-        stored = self._streams.find(scope, name)
-        if stored is None or stored.stream.is_deleting:
-            return None
-        head = self._head(scope, name)
         sealed = decode_sealed_segments(record.body)
-        there = segments_from_head(stored.stream, head, self._streams.history)
-        ends = self._ends.of_segments(scope, name, [each for each in there if each.segment_id in sealed], head)
+        ends = self.ends_of(scope, name, sealed)
         return sealed_segments_body(
             {
                 identifier: replace(each, length=min(each.length, ends.get(identifier, each.length)))

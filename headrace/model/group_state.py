@@ -285,3 +285,48 @@ def initial_state(
         ranges=dict(ranges or {}),
         is_updating=is_updating,
     )
+
+
+def restored_state(state: GroupState, limits: Positions, generation: int) -> GroupState:
+    """The state after its streams were restored to an earlier time: without readers, all of which have ended.
+
+    `limits` has the ends of the segments that there are. No position is behind one, since other events will follow
+    there. Segments that are not in it keep theirs. Checkpoints that are not complete would wait for readers for ever.
+    `generation` is that of the controller's configuration. If the state had not got it yet, readers look for it.
+    """
+    checkpoints = state.checkpoints
+    kept = tuple(name for name in checkpoints.names if name not in checkpoints.waiting_for)
+    within = {name: _within(checkpoints.positions[name], limits) for name in kept}
+    last = None if checkpoints.last is None else _within(checkpoints.last, limits)
+    configuration = replace(
+        state.configuration,
+        starts=_offsets_within(state.configuration.starts, limits),
+        ends=_offsets_within(state.configuration.ends, limits),
+    )
+    return GroupState(
+        configuration=configuration,
+        unassigned=_within(state.positions, limits),
+        ends=_within(state.ends, limits),
+        future=state.future,
+        last_read=_within(state.last_read, limits),
+        ranges=state.ranges,
+        checkpoints=Checkpoints(kept, {}, within, last, checkpoints.last_published),
+        is_updating=state.is_updating or generation > configuration.generation,
+    )
+
+
+def _within(positions: Positions, limits: Positions) -> dict[StreamSegmentName, int]:
+    return {segment: min(offset, limits.get(segment, offset)) for segment, offset in positions.items()}
+
+
+def _offsets_within(cuts: Mapping[str, Offsets | None], limits: Positions) -> dict[str, Offsets | None]:
+    """Of cuts by the scoped names of their streams."""
+    return {name: None if offsets is None else _of_stream(name, offsets, limits) for name, offsets in cuts.items()}
+
+
+def _of_stream(scoped_name: str, offsets: Offsets, limits: Positions) -> Offsets:
+    scope, stream = scoped_name.split("/", 1)
+    return {
+        identifier: min(offset, limits.get(StreamSegmentName(scope, stream, identifier), offset))
+        for identifier, offset in offsets.items()
+    }

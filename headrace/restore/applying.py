@@ -31,6 +31,7 @@ from headrace.metadata.fixed_settings import (
     is_restoring,
     read_fixed_setting,
 )
+from headrace.metadata.reader_group import decode_group, is_reader_group
 from headrace.metadata.restoration import (
     SETTING_KEY,
     UNFINISHED_KEY,
@@ -48,8 +49,9 @@ from headrace.metadata.restoration import (
 )
 from headrace.metadata.restored_positions import RestoredPositions
 from headrace.model.containers import SnapshotPointer
-from headrace.model.errors import AlreadyExistsError, ConflictError, IllegalStateError
+from headrace.model.errors import ConflictError, FencedError, IllegalStateError
 from headrace.model.log_classes import ContainerLayout
+from headrace.model.reader_groups import ReaderGroup
 from headrace.model.restore_plan import (
     ObjectState,
     ObjectVersion,
@@ -69,6 +71,7 @@ from headrace.ports.metadata_store import (
     WriteConflictError,
     body_text,
 )
+from headrace.restore.groups import GroupStates, restore_group_states
 from headrace.restore.planning import (
     ContainerPlan,
     RestorePlan,
@@ -78,6 +81,7 @@ from headrace.restore.planning import (
     needed_under,
 )
 from headrace.restore.segments import Expected, completed_snapshot, expected_segments
+from headrace.segmentstore.tiering.owner_writes import put_once
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 WRITES_AT_ONCE: Final = 16
@@ -140,7 +144,7 @@ def apply_restore(
         "import": lambda: _import_items(deployment, run),
         "removal": lambda: _remove_items(deployment, run),
         "containers": lambda: _restore_containers(deployment, run, containers, restored),
-        "positions": lambda: _move_positions_back(deployment, run),
+        "positions": lambda: _move_positions_back(deployment, run, restored),
         "stores": lambda: _forget_stores(deployment, run, leases),
         "end": lambda: _end(deployment, run),
     }
@@ -266,8 +270,7 @@ def _restore_containers(
     restored: Mapping[int, RestoredContainer],
 ) -> None:
     """Write the snapshots, the pointers and the logs. The records of streams are those of the copy by now."""
-    layout = ContainerLayout(*_container_counts(deployment.store))
-    expected = expected_segments(deployment.now, deployment.store, layout)
+    expected = expected_segments(deployment.now, deployment.store, container_layout(deployment.store))
     for each in containers:
         wanted = expected.of(each.container)
         pointer = _restored_snapshot(deployment, run, each.then.pointer, restored[each.container], wanted)
@@ -302,19 +305,29 @@ def _restored_snapshot(
         checksum = crc32c(part, checksum)
     name = snapshot_name(restored.container, restored.epochs.pointer, SNAPSHOT_NUMBER)
     length = sum(map(len, parts))
-    _put_object(deployment, name, parts, length)
+    asyncio.run(put_once(deployment.chunks, name, parts))
     return SnapshotPointer(name, length, checksum, restored.epochs.pointer, clean=True)
 
 
-def _move_positions_back(deployment: Deployment, run: RestoreRun) -> None:
-    """Change the records of subscribers, retention cuts and sealed segments that are ahead of tier 2."""
-    positions = RestoredPositions(deployment.store)
+def _move_positions_back(deployment: Deployment, run: RestoreRun, restored: Mapping[int, RestoredContainer]) -> None:
+    """Change the records of subscribers, retention cuts, groups and sealed segments that are ahead of tier 2, and then
+    the states of groups, whose positions may be ahead, too."""
+    store, groups = deployment.store, list[ReaderGroup]()
+    positions = RestoredPositions(store)
     for page in deployment.now.pages():
-        for item in page:
-            write = positions.move_back(record_of(item))
+        for record in map(record_of, page):
+            write = positions.move_back(record)
             if write is not None:
-                deployment.store.write(write)
+                store.write(write)
                 run.counts["positions"] += 1
+            if is_reader_group(record.key) and (group := decode_group(record.body)) is not None:
+                groups.append(group)
+    states = GroupStates(store, deployment.chunks, deployment.clock, container_layout(store))
+    try:
+        run.counts["groups"] += restore_group_states(states, groups, positions, restored, deployment.chunks)
+    except FencedError as error:
+        _check_not_overtaken(deployment, restored.values())
+        raise ConflictError("another process writes the claims of containers: stop it, and repeat this") from error
 
 
 def _forget_stores(deployment: Deployment, run: RestoreRun, leases: Sequence[StoredLease]) -> None:
@@ -426,16 +439,8 @@ def _load(deployment: Deployment, container: int, pointer: SnapshotPointer) -> C
     return replace(snapshot, segments=list(snapshot.segments))
 
 
-def _put_object(deployment: Deployment, name: str, parts: Sequence[bytes], length: int) -> None:
-    """Write an object, unless an earlier run has: the same restore writes the same bytes under a name."""
-    try:
-        asyncio.run(deployment.chunks.put(name, parts))
-    except AlreadyExistsError:
-        if asyncio.run(deployment.chunks.read(name, 0, length)) != b"".join(parts):
-            raise
-
-
-def _container_counts(store: MetadataStore) -> tuple[int, int]:
+def container_layout(store: MetadataStore) -> ContainerLayout:
+    """The containers of the deployment. One read."""
     keys = [fixed_setting_key(each) for each in (FixedSetting.CONTAINERS, FixedSetting.S3_CONTAINERS)]
     stores, s3 = (0 if each is None else read_fixed_setting(each) for each in store.get_many(keys))
-    return stores, s3
+    return ContainerLayout(stores, s3)

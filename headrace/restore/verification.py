@@ -15,7 +15,8 @@ from headrace.adapters.dynamodb.table_items import Item, TableItems, key_of, rec
 from headrace.adapters.s3.object_versions import BucketVersions
 from headrace.doctor.findings import Finding, Verdict
 from headrace.metadata.cluster_records import read_snapshot_pointer
-from headrace.metadata.restored_positions import RETENTION_CUTS_FIRST, STREAMS_FIRST
+from headrace.metadata.reader_group import decode_group, is_reader_group
+from headrace.metadata.restored_positions import RETENTION_CUTS_FIRST, STREAMS_FIRST, RestoredPositions
 from headrace.metadata.retention_records import read_retention_cut
 from headrace.metadata.segment_ends import SegmentEnds, has_entry_at, segments_from_head
 from headrace.metadata.stream import CURRENT_SORT
@@ -26,14 +27,17 @@ from headrace.metadata.truncation import read_truncation, truncation_key
 from headrace.model.chunks import ChunkRun, is_link, run_link
 from headrace.model.containers import CLUSTER_PARTITION
 from headrace.model.errors import CorruptError, InvalidRequestError, NotFoundError
+from headrace.model.reader_groups import ReaderGroup
 from headrace.model.restore_plan import NeededObject, ObjectState, judged
 from headrace.model.segments import covers_key_space_once
 from headrace.model.stream_cuts import CutOrder, PlacedCut, compare_cuts
 from headrace.model.streams import Stream
 from headrace.model.truncation import Truncation
 from headrace.ports.chunk_storage import ChunkStorage
-from headrace.ports.metadata_store import Key, MetadataStore
-from headrace.restore.applying import is_under_way
+from headrace.ports.clock import Clock
+from headrace.ports.metadata_store import Key, MetadataStore, Record
+from headrace.restore.applying import container_layout, is_under_way
+from headrace.restore.groups import GroupStates
 from headrace.restore.planning import index_objects, is_in_directory, run_in
 from headrace.restore.segments import TRANSACTIONS_FIRST
 
@@ -45,6 +49,7 @@ QUESTIONS: Final = {
     "epochs": "Do the epochs of each stream follow each other, and cover the key space once?",
     "lengths": "Has the bucket each sealed segment to its end?",
     "cuts": "Are heads, subscribers and retention cuts of each stream inside of it?",
+    "groups": "Can the state of each reader group be read, has it no reader, and is it inside its streams?",
     "transactions": "Does each open transaction belong to its stream?",
 }
 """The checks, in their order."""
@@ -81,7 +86,9 @@ class Verified:
         return Finding(check, Verdict.FAILURE, "; ".join(self.examples[check]) + more)
 
 
-def verify(items: TableItems, store: MetadataStore, bucket: BucketVersions, chunks: ChunkStorage) -> list[Finding]:
+def verify(
+    items: TableItems, store: MetadataStore, bucket: BucketVersions, chunks: ChunkStorage, clock: Clock
+) -> list[Finding]:
     """What all checks find, in the order of QUESTIONS.
 
     Raises:
@@ -90,12 +97,14 @@ def verify(items: TableItems, store: MetadataStore, bucket: BucketVersions, chun
     verified = Verified()
     verified.note("finished", "repeat headrace restore apply" if is_under_way(store) else None)
     streams = _StreamChecks(store, verified)
+    groups = _GroupChecks(GroupStates(store, chunks, clock, container_layout(store)), store, verified)
     before: tuple[str, int] | None = None
     for page in items.pages():
         runs: list[tuple[Key, ChunkRun]] = []
         for item in page:
             _check_objects(item, bucket, verified)
             streams.check(item)
+            groups.check(record_of(item))
             run = _run_in(item, verified)
             if run is None:
                 _check_link(item, before, store, verified)
@@ -253,3 +262,32 @@ class _StreamChecks:
 
     def _head(self, scope: str, stream: str) -> Truncation | None:
         return read_truncation(self._store.get(truncation_key(scope, stream)))
+
+
+class _GroupChecks:
+    """The checks of reader groups, each when the scan meets its record."""
+
+    def __init__(self, states: GroupStates, store: MetadataStore, verified: Verified) -> None:
+        self._states = states
+        self._positions = RestoredPositions(store)
+        self._verified = verified
+
+    def check(self, record: Record) -> None:
+        if not is_reader_group(record.key):
+            return
+        try:
+            group = decode_group(record.body)
+            if group is not None:
+                self._verified.note("groups", self._problem(group))
+        except (CorruptError, NotFoundError, InvalidRequestError) as error:
+            self._verified.note("groups", f"{record.key.partition}: {error.message}")
+
+    def _problem(self, group: ReaderGroup) -> str | None:
+        found = self._states.load(group)
+        if found is None:
+            return None  # its first reader begins as the group is configured
+        if found.state.readers:
+            return f"{group.scoped_name} has the readers {', '.join(found.state.readers[:EXAMPLES_MAX])}"
+        if found.restored(self._positions) != found.state:
+            return f"{group.scoped_name} has positions behind the ends of their segments"
+        return None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.client import BaseClient
 from killed_restore import CHANGES
-from restore_world import AT_MS, CLAIM, CONTAINERS, EPOCH, HOME, MEMBERS, OBJECT, Content, RestoreWorld
+from restore_world import AHEAD, AT_MS, CLAIM, CONTAINERS, EPOCH, HOME, MEMBERS, OBJECT, READ, Content, RestoreWorld
 
 from headrace.codec.container_snapshots import SegmentSnapshot
 from headrace.controller.services.watermark_service import WatermarkService
@@ -27,6 +27,7 @@ from headrace.metadata.cluster_records import (
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.reader_group import ReaderGroupRecords, group_body, reader_group_key
 from headrace.metadata.restoration import UNFINISHED_KEY, read_unfinished, unfinished_body
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
@@ -38,15 +39,21 @@ from headrace.metadata.watermark_records import (
     writer_mark_body,
     writer_mark_key,
 )
+from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition
 from headrace.model.cluster import StoreLease
 from headrace.model.container_logs import LOST_ENTRIES_MAX, LogState
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
+from headrace.model.group_state import GroupState
+from headrace.model.log_classes import ContainerLayout
+from headrace.model.stream_cuts import StreamCut
 from headrace.model.watermarks import Watermark, WatermarkState
 from headrace.model.writer_marks import WriterMark, positions_of
 from headrace.ports.metadata_store import Create, Replace
 from headrace.restore import applying
 from headrace.restore.applying import apply_restore, is_under_way
+from headrace.restore.groups import GroupStates
+from headrace.restore.verification import verify
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 
@@ -141,6 +148,46 @@ def test_no_record_is_ahead_of_tier_2(world: RestoreWorld):
     assert HistoryRecords(store).sealed_segments(stream, [0])[0].length == len(OBJECT)
     (subscriber,) = SubscriberRecords(store).all(stream)
     assert subscriber.position.cut.offsets == {0: len(OBJECT)}
+
+
+def state_of_group(world: RestoreWorld) -> GroupState:
+    """The state that the next reader of the group finds in tier 2."""
+    made = world.deployment
+    found = GroupStates(made.store, made.chunks, made.clock, ContainerLayout(CONTAINERS)).load(world.group)
+    assert found is not None
+    return found.state
+
+
+def test_group_is_moved_back_and_has_no_reader(world: RestoreWorld):
+    assert world.group_state.readers == ("worker",)
+    assert world.group_state.positions == {READ: AHEAD}
+    restored(world)
+    state = state_of_group(world)
+    assert state.unassigned == {READ: len(OBJECT)}
+    assert state.readers == ()
+    assert not state.checkpoints.is_ongoing
+    assert not state.is_updating
+    (stream,) = ReaderGroupRecords(world.deployment.store).get("shop", "billing").group.configuration.streams
+    assert stream.start == StreamCut.of("shop", "orders", {0: len(OBJECT)})
+
+
+def test_group_with_a_lost_reset_looks_for_it(world: RestoreWorld):
+    """The controller had accepted it, and only the log had the state that followed."""
+    key, body = reader_group_key("shop", "billing"), group_body(replace(world.group, generation=1))
+    world.deployment.then_store.write(Replace(key, body, 0))
+    restored(world)
+    assert state_of_group(world).is_updating
+
+
+def test_group_that_cannot_be_read_is_left_alone(world: RestoreWorld):
+    """No entry is a part of another one; the other groups and all streams are restored."""
+    run = ChunkRun(0, 9, world.state_object, 0)
+    (old,) = world.deployment.then_store.query(chunk_partition(world.state_segment), limit=2).records
+    world.deployment.then_store.write(Replace(old.key, chunk_body(run), old.version))
+    apply_restore(world.deployment, world.plan())
+    made = world.deployment
+    findings = {each.check: each for each in verify(made.now, made.store, made.bucket, made.chunks, made.clock)}
+    assert "ends inside an entry" in findings["groups"].evidence
 
 
 @pytest.mark.parametrize("answered", [True, False])

@@ -32,7 +32,7 @@ def restored(world: RestoreWorld) -> RestoreWorld:
 def failed(world: RestoreWorld) -> dict[str, str]:
     """The evidence of each check that has failed."""
     made = world.deployment
-    findings = verify(made.now, made.store, made.bucket, made.chunks)
+    findings = verify(made.now, made.store, made.bucket, made.chunks, made.clock)
     assert [each.check for each in findings] == list(QUESTIONS)
     return {each.check: each.evidence for each in findings if each.verdict is not Verdict.WELL}
 
@@ -73,6 +73,12 @@ def subscriber_ahead(world: RestoreWorld) -> None:
     world.deployment.store.write(Create(subscriber_key("shop", "orders", 0, "ahead"), body))
 
 
+def group_ahead(world: RestoreWorld) -> None:
+    """Tier 2 loses the entry that the restore has appended."""
+    *_, appended = world.deployment.store.query(chunk_partition(world.state_segment), limit=10).records
+    world.deployment.store.write(Delete(appended.key, None))
+
+
 def transaction_of_no_epoch(world: RestoreWorld) -> None:
     transaction = Transaction(transaction_id_of(5, 1), TransactionState.OPEN, 1, 2, 0)
     world.deployment.store.write(create_open("shop", "orders", transaction))
@@ -97,6 +103,7 @@ def test_link_to_runs_of_another_segment_is_well(restored: RestoreWorld):
         (missing_epoch, "epochs", "has no epoch 0"),
         (long_segment, "lengths", "lacks 9 bytes"),
         (subscriber_ahead, "cuts", "subscriber ahead of shop/orders is behind the end"),
+        (group_ahead, "groups", "shop/billing has the readers worker"),
         (transaction_of_no_epoch, "transactions", "epoch 5, which does not exist"),
         (lambda world: world.expire(world.index), "tables", "is expired"),
         (lambda world: world.put(world.index, b"x"), "tables", "is altered"),

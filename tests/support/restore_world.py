@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,10 @@ from headrace.adapters.s3.chunk_storage import S3ChunkStorage
 from headrace.adapters.s3.client import s3_client
 from headrace.adapters.s3.object_versions import BucketVersions
 from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, encode_snapshot
+from headrace.codec.events import frame_event
+from headrace.codec.group_state import state_bytes, update_bytes
 from headrace.codec.object_names import snapshot_name, table_indexes_prefix
+from headrace.codec.stored_objects import InitialEntry, UpdatesEntry, entry_bytes
 from headrace.metadata.cluster_records import write_claim, write_lease, write_map, write_snapshot_pointer
 from headrace.metadata.container_log import write_container_log
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
@@ -32,6 +35,7 @@ from headrace.metadata.history_records import (
     extend_sealed_segments,
     shard_of_segment,
 )
+from headrace.metadata.reader_group import group_body, reader_group_key
 from headrace.metadata.restoration import RESTORE_PARTITION
 from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.subscriber import subscriber_body, subscriber_key
@@ -40,8 +44,17 @@ from headrace.model.cluster import ContainerMap, StoreLease, StoreState
 from headrace.model.container_logs import ContainerLog, LedgerStart, LogState, ReplicaId
 from headrace.model.containers import ContainerClaim, SnapshotPointer
 from headrace.model.epochs import scaled_epoch
+from headrace.model.group_state import SharedConfiguration, initial_state
+from headrace.model.group_updates import AcquireSegment, AddReader, BeginCheckpoint, GroupUpdate
 from headrace.model.log_classes import ContainerLayout
-from headrace.model.names import segment_name
+from headrace.model.names import StreamSegmentName, segment_name
+from headrace.model.reader_groups import (
+    GroupStream,
+    ReaderGroupConfiguration,
+    new_reader_group,
+    settled,
+    state_stream_name,
+)
 from headrace.model.segments import KeyRange, segment_id
 from headrace.model.stream_configuration import ScalingPolicy, StreamConfiguration
 from headrace.model.stream_cuts import PlacedCut, StreamCut
@@ -62,7 +75,13 @@ AT_MS = 1_900_000_000_000
 EPOCH = 4
 OBJECT = b"0123456789"
 CLAIM = ContainerClaim("store-0", "10.0.0.1", 12345, "a")
+AHEAD = 25
+"""An offset of the stream's first segment that only the log had."""
+
 MEMBERS = tuple(ReplicaId(bytes([each]) * 16) for each in range(3))
+
+READ = StreamSegmentName("shop", "orders", 0)
+"""The stream's first segment, as groups name it."""
 
 Content = Mapping[Key, tuple[int, Mapping[str, Any]]]
 """Versions and bodies by key."""
@@ -165,10 +184,10 @@ class RestoreWorld:
         scaled = scaled_epoch(epoch, [0], halves, 2_000)
         stream = replace(self.stream, epoch=scaled, recorded_epoch=1)
         store.write(_create(stream), *create_epoch(stream, epoch), *create_epoch(stream, scaled))
-        sealed = extend_sealed_segments(store, stream, shard_of_segment(0), {0: SealedSegment(25, 1)})
+        sealed = extend_sealed_segments(store, stream, shard_of_segment(0), {0: SealedSegment(AHEAD, 1)})
         assert sealed is not None
         store.write(sealed)
-        place = PlacedCut(StreamCut.of("shop", "orders", {0: 25}), epoch.segments)
+        place = PlacedCut(StreamCut.of("shop", "orders", {0: AHEAD}), epoch.segments)
         store.write(
             Create(subscriber_key("shop", "orders", 0, "mail"), subscriber_body(Subscriber("mail", 0, place, 1)))
         )
@@ -180,6 +199,41 @@ class RestoreWorld:
         index = TableIndex(1, ((IndexObject(self.index, b"k", 6, 4, 1, 1, 1, 1),),))
         store.write(Create(Key(chunk_partition("shop/stock_kvtable/0"), TABLE_INDEX_SORT), index_body(7, index)))
         self._put_snapshot(self.snapshot, None)
+        self._make_group()
+
+    def _make_group(self) -> None:
+        """A group whose reader has read what only the log had, while a checkpoint waited for it."""
+        store, made = self.deployment.store, self._make_stream(state_stream_name("billing"))
+        start = StreamCut.of("shop", "orders", {0: AHEAD})
+        configuration = ReaderGroupConfiguration((GroupStream("shop", "orders", start),))
+        self.group = settled(new_reader_group("shop", "billing", str(uuid.UUID(int=1)), configuration, 0))
+        store.write(
+            Create(reader_group_key("shop", "billing"), group_body(self.group)),
+            _create(made),
+            *create_epoch(made, made.epoch),
+        )
+        self.put_state([AddReader("worker"), AcquireSegment("worker", READ), BeginCheckpoint("waiting")])
+
+    def put_state(self, updates: Sequence[GroupUpdate]) -> None:
+        """Write the first state of the group and these updates, and have them in tier 2."""
+        configuration = SharedConfiguration({"shop/orders": {0: AHEAD}}, {"shop/orders": None}, generation=0)
+        self.group_state = initial_state(configuration, {READ: AHEAD}, {})
+        first = InitialEntry(state_bytes(self.group_state))
+        second = UpdatesEntry([update_bytes(each) for each in updates])
+        body = frame_event(entry_bytes(first)) + frame_event(entry_bytes(second))
+        for update in updates:
+            self.group_state = update.applied_to(self.group_state)
+        container = ContainerLayout(CONTAINERS).container_of_segment(self.state_segment)
+        self.state_object = packed_name(container, EPOCH, 2)
+        directory = ChunkDirectory(self.deployment.store, container, EPOCH, self.deployment.clock)
+        asyncio.run(self.chunks.put(self.state_object, [body]))
+        run = ChunkRun(0, len(body), self.state_object, 0)
+        asyncio.run(directory.add([(self.state_segment, run)], {self.state_object: len(body)}))
+
+    @property
+    def state_segment(self) -> str:
+        """The segment with the state of the group."""
+        return segment_name("shop", state_stream_name("billing"), 0)
 
     def _put_snapshot(self, name: str, version: int | None) -> None:
         known = SegmentSnapshot(1, self.segment, 0, len(OBJECT), False, 1, {})
@@ -199,7 +253,7 @@ class RestoreWorld:
         self.later = packed_name(HOME, EPOCH + 3, 1)
         asyncio.run(self.chunks.put(self.later, [OBJECT]))
         self._put_snapshot(snapshot_name(HOME, EPOCH + 3, 1), 0)
-        asyncio.run(self.chunks.delete([self.packed, self.index, self.snapshot]))
+        asyncio.run(self.chunks.delete([self.packed, self.index, self.snapshot, self.state_object]))
         for version in (EPOCH, EPOCH + 1):
             store.write(write_claim(HOME, CLAIM, version))
         store.write(write_map(ContainerMap(dict.fromkeys(range(CONTAINERS), "store-0")), None))

@@ -91,3 +91,18 @@ async def put_new(chunk_storage: ChunkStorage, name: str, parts: Sequence[Buffer
         await chunk_storage.put(name, parts)
     except AlreadyExistsError as error:  # an earlier attempt did arrive
         raise UnavailableError(f"object {name} is there already, trying another name") from error
+
+
+async def put_once(chunk_storage: ChunkStorage, name: str, parts: Sequence[Buffer]) -> None:
+    """Create an object, unless an earlier attempt has created it with the same bytes.
+
+    Raises:
+        AlreadyExistsError: there are other bytes under the name.
+        ThrottledError, UnavailableError: tier 2 does not answer.
+    """
+    try:
+        await chunk_storage.put(name, parts)
+    except AlreadyExistsError:
+        written = b"".join(parts)
+        if await chunk_storage.read(name, 0, len(written)) != written:
+            raise
