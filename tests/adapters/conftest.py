@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from emulated_aws import emulated_aws
 
 from headrace.adapters.dynamodb.client import dynamodb_client
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -30,22 +28,12 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_s3 import S3Client
 
-ROOT = Path(__file__).resolve().parents[2]
-READY = "ready endpoint="
-
 
 @pytest.fixture(scope="session")
 def aws_endpoint() -> Iterator[str]:
     """The address of an AWS emulator on loopback; it ends with the tests."""
-    command = [sys.executable, "-m", "headrace.local.aws_emulator", "--port", "0"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as emulator:
-        assert emulator.stdout is not None
-        line = emulator.stdout.readline().strip()
-        try:
-            assert line.startswith(READY), f"the AWS emulator said {line!r}"
-            yield line.removeprefix(READY)
-        finally:
-            emulator.terminate()
+    with emulated_aws() as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="session")

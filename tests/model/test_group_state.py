@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,14 @@ from headrace.model.group_balance import (
     to_acquire,
     to_release,
 )
-from headrace.model.group_state import LAG_MS_MIN, LAG_MS_UNKNOWN, GroupState, initial_state, silent_checkpoint_name
+from headrace.model.group_state import (
+    LAG_MS_MIN,
+    LAG_MS_UNKNOWN,
+    GroupState,
+    initial_state,
+    restored_state,
+    silent_checkpoint_name,
+)
 from headrace.model.group_updates import (
     AcquireSegment,
     AddReader,
@@ -39,6 +47,7 @@ from headrace.model.group_updates import (
 )
 from headrace.model.names import StreamSegmentName
 from headrace.model.segments import KeyRange
+from headrace.model.stream_cuts import END_OF_SEGMENT
 
 
 def settled(state: GroupState) -> tuple[GroupState, Counter[StreamSegmentName]]:
@@ -388,3 +397,43 @@ def test_new_configuration_begins_again() -> None:
     assert state.is_updating
     fresh = initial_state(replace(CONFIGURATION, generation=1), {segment(7): 5}, {})
     assert after(state, ReplaceState(fresh)) == fresh
+
+
+def _all_positions(state: GroupState) -> Iterator[tuple[StreamSegmentName, int]]:
+    checkpoints = state.checkpoints
+    for positions in (state.unassigned, state.ends, state.last_read, *checkpoints.positions.values()):
+        yield from positions.items()
+    yield from (checkpoints.last or {}).items()
+    for cuts in (state.configuration.starts, state.configuration.ends):
+        for offsets in cuts.values():
+            yield from ((segment(identifier), offset) for identifier, offset in (offsets or {}).items())
+
+
+@given(st.lists(st.integers(0, 20), min_size=3, max_size=3), st.lists(st.integers(0, 20), min_size=3, max_size=3))
+def test_restored_state_is_inside_its_streams(read: list[int], limits: list[int]):
+    """No event that is left and that the group had not read is skipped."""
+    cut = dict(enumerate(read))
+    configuration = replace(CONFIGURATION, starts={"s/t": cut}, ends={"s/t": {0: 21, 1: -1, 2: 0}})
+    positions = {segment(number): offset for number, offset in cut.items()}
+    ends = {segment(0): 21, segment(1): END_OF_SEGMENT}
+    state = after(
+        initial_state(configuration, positions, ends),
+        BeginCheckpoint("complete"),
+        AddReader("dead"),
+        AcquireSegment("dead", segment(1)),
+        BeginCheckpoint("waiting"),
+    )
+    there = {segment(number): limit for number, limit in enumerate(limits)}
+    found = restored_state(state, there, state.configuration.generation)
+    assert found.readers == ()
+    assert found.checkpoints.names == ("complete",)
+    assert not found.checkpoints.is_ongoing
+    assert all(offset <= there[each] for each, offset in _all_positions(found))
+    assert found.unassigned == {each: min(offset, there[each]) for each, offset in positions.items()}
+    assert restored_state(found, there, state.configuration.generation) == found
+
+
+def test_restored_state_keeps_segments_that_are_gone():
+    """They are before the head of their stream: the reader says that their events were truncated."""
+    state = group(2)
+    assert restored_state(state, {}, state.configuration.generation) == state

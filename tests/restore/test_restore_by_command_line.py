@@ -57,7 +57,7 @@ def test_plan_has_a_stable_document(run: Run, world: RestoreWorld):
     assert ran.code == ExitCode.DONE
     document = ran.document
     assert (document["table"], document["atTimeMs"]) == (world.deployment.then.table, AT_MS)
-    assert (document["objects"], document["gapCount"]) == ({"deleted": 3}, 0)
+    assert (document["objects"], document["gapCount"]) == ({"deleted": 4}, 0)
     assert document["logsDiscarded"] == list(range(CONTAINERS))
     assert set(document["containers"][0]) == {
         "container", "epochThen", "epochNow", "epochInNames", "epochRestored", "nextEntry", "discardsLog"
@@ -75,7 +75,7 @@ def test_plan_with_gaps_names_them_and_fails(run: Run, world: RestoreWorld):
 def test_restore_from_plan_to_verification(run: Run, world: RestoreWorld):
     ran = run("apply", *copied(world), "--yes", "--functions-stopped", "--json")
     assert ran.code == ExitCode.DONE
-    assert ran.document["counts"]["objects"] == 3
+    assert ran.document["counts"]["objects"] == 4
     assert [line.rpartition(" ")[2] for line in ran.err.splitlines()] == [
         "claims", "objects", "import", "removal", "containers", "positions", "stores", "end"
     ]  # fmt: skip

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +21,15 @@ from typing import Any
 
 import killed_restore
 import pytest
+from held_reader import held_reader
 from killed_restore import KILLED
 from restoring_stack import RestoringStack, restoring_stack
 
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.dynamodb.record_item import create_table
+from headrace.adapters.s3.chunk_storage import S3ChunkStorage
+from headrace.adapters.s3.client import s3_client
+from headrace.adapters.system_clock import SystemClock
 from headrace.cli import main
 from headrace.client import (
     GroupStream,
@@ -35,17 +39,23 @@ from headrace.client import (
     RetentionMode,
     ScalingPolicy,
     TableConfiguration,
+    UnavailableError,
     connect,
 )
 from headrace.local.resources import aws_client, aws_environment
+from headrace.metadata.reader_group import ReaderGroupRecords
 from headrace.metadata.segment_ends import SegmentEnds
 from headrace.model.log_classes import LogClass
+from headrace.restore.applying import container_layout
+from headrace.restore.groups import GroupStates
 
 SCOPE = "drill"
 COPY = "copy"
 FAST = {"HEADRACE_GARBAGE_EVERY_S": "1", "HEADRACE_GARBAGE_GRACE_S": "1", "HEADRACE_FLUSH_AGE_S": "0.3"}
 SLOW = {"HEADRACE_FLUSH_AGE_S": "6"}
 EVENTS_OF_GROUP = 10
+HELD = "held"
+"""A group whose reader never leaves it."""
 KEYS = 5
 EVENTS = 20
 WAIT_S = 90.0
@@ -197,7 +207,9 @@ def test_restored_deployment_has_what_it_had(
             drill.streams.append("in-s3")
         _prepare(drill)
         _prepare_more(drill)
-        left_open = _copy_with_open_transaction(drill)
+        with held_reader(stack.url, SCOPE, HELD, "worker", EVENTS_OF_GROUP):
+            _begin_checkpoint(drill)
+            left_open = _copy_with_open_transaction(drill)
         numbers = dict(drill.next_number)
         _use_before_the_restore(drill)
         _until(lambda: any("/packed/" in each["Key"] for each in _versions(stack.state)[1]))
@@ -222,6 +234,8 @@ def test_restored_deployment_has_what_it_had(
         assert _read_in_group(drill) == EVENTS_OF_GROUP
         drill.next_number.update(numbers)
         _use_afterwards(drill)
+        drill.write(drill.streams[5], 3)
+        _all_is_delivered(drill, [drill.streams[4], drill.streams[5]])
         for stream in drill.some():
             for key, found in drill.read(stream).items():
                 then = drill.then[stream].get(key, [])
@@ -241,6 +255,37 @@ def _prepare_more(drill: Drill) -> None:
     reads = ReaderGroupConfiguration((GroupStream(SCOPE, drill.streams[4]),), RetentionMode.AUTOMATIC)
     headrace.admin.reader_groups.create(SCOPE, "mail", reads)
     assert _read_in_group(drill) == EVENTS_OF_GROUP
+    both = ReaderGroupConfiguration(tuple(GroupStream(SCOPE, each) for each in drill.streams[4:6]))
+    headrace.admin.reader_groups.create(SCOPE, HELD, both)
+
+
+def _begin_checkpoint(drill: Drill) -> None:
+    """A checkpoint that waits for the reader, which will never take part in it."""
+    with drill.headrace.reader_group(SCOPE, HELD) as group, pytest.raises(UnavailableError, match="not complete"):
+        group.checkpoint("waiting", timeout_s=0.1)
+    _until(lambda: _tiered_readers(drill) == ("worker",))
+
+
+def _tiered_readers(drill: Drill) -> tuple[str, ...]:
+    """The readers of the group as tier 2 knows it, with the checkpoint that waits for them."""
+    store = DynamoMetadataStore(drill.stack.state["table"])
+    chunks = S3ChunkStorage(drill.stack.state["bucket"], s3_client())
+    try:
+        states = GroupStates(store, chunks, SystemClock(), container_layout(store))
+        found = states.load(ReaderGroupRecords(store).get(SCOPE, HELD).group)
+    finally:
+        chunks.close()
+    return found.state.readers if found is not None and found.state.checkpoints.is_ongoing else ()
+
+
+def _all_is_delivered(drill: Drill, streams: list[str]) -> None:
+    """The reader of before had no position in the group, so its successor gets all events, those of now included."""
+    wanted: Counter[str] = Counter()
+    for stream in streams:
+        wanted.update(f"{key} {number}" for key, numbers in drill.read(stream).items() for number in numbers)
+    with drill.headrace.reader_group(SCOPE, HELD) as group, group.reader("worker") as reader:
+        read = Counter(event.event.decode() for event in itertools.islice(reader, wanted.total()))
+    assert read == wanted
 
 
 def _copy_with_open_transaction(drill: Drill) -> str:

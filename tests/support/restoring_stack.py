@@ -1,28 +1,25 @@
-"""A local stack in a process of its own, with versions in its bucket, whose stores and functions stop for a restore.
+"""A local stack with versions in its bucket, whose stores and functions stop for a restore.
 
-`python restoring_stack.py DIRECTORY STORES S3_CONTAINERS` runs it. Each line on its standard input is `stop`, which
-kills all stores and ends the work of the functions, or `start`, which starts stores with empty disks and functions
-without memory. It prints `ready` when that is done. The end of its standard input stops it.
+`python restoring_stack.py DIRECTORY STORES S3_CONTAINERS` runs it. The order `stop` kills all stores and ends the work
+of the functions; `start` starts stores with empty disks and functions without memory.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ordered_stack import OrderedStack, ordered_stack, say, serve_orders, stack_options
+
 from headrace.local.data_directory import World
 from headrace.local.resources import aws_client
-from headrace.local.stack import LocalStack, StackOptions
+from headrace.local.stack import LocalStack
 
-ROOT = Path(__file__).resolve().parents[2]
-READY = "ready"
 FIRST_LIFE_ONLY = ("HEADRACE_GARBAGE_EVERY_S", "HEADRACE_GARBAGE_GRACE_S", "HEADRACE_FLUSH_AGE_S")
 """Settings of the test for the stores before the restore."""
 
@@ -30,40 +27,25 @@ FIRST_LIFE_ONLY = ("HEADRACE_GARBAGE_EVERY_S", "HEADRACE_GARBAGE_GRACE_S", "HEAD
 class RestoringStack:
     """The running stack."""
 
-    def __init__(self, process: subprocess.Popen[str], directory: Path) -> None:
-        self._process, self._directory = process, directory
-        self._await_ready()
+    def __init__(self, stack: OrderedStack) -> None:
+        self._stack = stack
 
     @property
     def state(self) -> dict[str, Any]:
         """The content of the state file now."""
-        document: dict[str, Any] = json.loads((self._directory / "local-stack.json").read_text())
-        return document
+        return self._stack.state
 
     @property
     def url(self) -> str:
-        return str(self.state["endpoints"]["http"])
+        return self._stack.url
 
     def stop_work(self) -> None:
         """Kill all stores, and end the work of the functions."""
-        self._order("stop")
+        self._stack.order("stop")
 
     def start_work(self) -> None:
         """Start stores with empty disks, and the functions."""
-        self._order("start")
-
-    def _order(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-        self._await_ready()
-
-    def _await_ready(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.strip() == READY:
-                return
-        raise AssertionError(f"the stack has ended with code {self._process.wait()}: see its output in the test's log")
+        self._stack.order("start")
 
 
 @contextmanager
@@ -71,17 +53,8 @@ def restoring_stack(
     directory: Path, *, segment_stores: int, s3_containers: int = 0, environment: Mapping[str, str] | None = None
 ) -> Iterator[RestoringStack]:
     """Run a stack with its data in `directory`, and stop it. `environment` is for the stores before the restore."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, str(directory), str(segment_stores), str(s3_containers)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HEADRACE_BUCKET_COUNT": "2", **(environment or {})},
-        start_new_session=True,
-    )
-    with process:
-        yield RestoringStack(process, directory)
-    assert process.returncode == 0
+    with ordered_stack(__file__, directory, segment_stores, s3_containers, environment=environment) as stack:
+        yield RestoringStack(stack)
 
 
 class _Stack(LocalStack):
@@ -112,27 +85,16 @@ class _Stack(LocalStack):
 
 
 def main() -> None:
-    options = StackOptions(
-        data_dir=Path(sys.argv[1]),
-        http_port=0,
-        grpc_port=None,
-        segment_stores=int(sys.argv[2]),
-        restart=False,
-        state_file=None,
-        s3_containers=int(sys.argv[3]),
-    )
-    stack = _Stack(options, lambda line: print(line, flush=True))
-    stack.start()
-    try:
-        print(READY, flush=True)
-        for line in sys.stdin:
-            if line.strip() == "stop":
-                stack.stop_work()
-            else:
-                stack.start_work()
-            print(READY, flush=True)
-    finally:
-        stack.stop()
+    _, directory, stores, s3_containers = sys.argv
+    stack = _Stack(stack_options(directory, stores, restart=False, s3_containers=int(s3_containers)), say)
+
+    def carry_out(order: Sequence[str]) -> None:
+        if list(order) == ["stop"]:
+            stack.stop_work()
+        else:
+            stack.start_work()
+
+    serve_orders(stack, carry_out)
 
 
 if __name__ == "__main__":
