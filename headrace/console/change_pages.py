@@ -113,7 +113,8 @@ class ChangePages:
                 "preview the reset again",
                 code="reader_group_mismatch",
             )
-        with self._console.client.reader_group(*name, initialize=False, give_up_after_s=STORE_PATIENCE_S) as group:
+        # Without a reader the group has no state yet: it begins now, so that a reader that joins meanwhile takes part.
+        with self._console.client.reader_group(*name, give_up_after_s=STORE_PATIENCE_S) as group:
             group.reset(cuts)
         return _back(f"/groups/{name.scope}/{name.name}")
 

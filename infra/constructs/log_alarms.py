@@ -21,6 +21,11 @@ class LogAlarm:
     only_if_replicated: bool = False
 
     @property
+    def searched(self) -> str:
+        """What a line has that is counted: the event, as stores write it before its keys."""
+        return f"event={self.event} "
+
+    @property
     def alarm(self) -> Alarm:
         return Alarm(self.name, self.meaning, line_metric(self.metric), periods=self.minutes, severity=self.severity)
 

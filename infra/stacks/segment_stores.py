@@ -132,7 +132,7 @@ class SegmentStoresStack(cdk.Stack):
             self,
             f"Lines-{watched.event}",
             log_group=self._log_group,
-            filter_pattern=logs.FilterPattern.literal(f'"event={watched.event} "'),
+            filter_pattern=logs.FilterPattern.literal(f'"{watched.searched}"'),
             metric_namespace=METRICS_NAMESPACE,
             metric_name=watched.metric,
         )

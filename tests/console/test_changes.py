@@ -94,6 +94,19 @@ def test_a_reset_is_shown_before_it_is_done(editor: httpx.Client, client: Headra
     assert behind() == 1_000
 
 
+def test_a_group_that_no_reader_joined_is_reset(editor: httpx.Client, client: Headrace):
+    client.admin.create_stream("shop", "unread", scaling=ScalingPolicy.fixed(1))
+    client.admin.reader_groups.create("shop", "early", ReaderGroupConfiguration((GroupStream("shop", "unread"),)))
+    with client.writer("shop", "unread") as writer:
+        writer.write(b"before", "key").result()
+    preview = editor.get("/groups/shop/early/reset?to=latest").text
+    assert editor.post("/groups/shop/early/reset", data=reset_form(preview)).url.path == "/groups/shop/early"
+    with client.writer("shop", "unread") as writer:
+        writer.write(b"after", "key").result()
+    with client.reader_group("shop", "early") as group, group.reader() as reader:
+        assert next(iter(reader)).event == b"after"
+
+
 @pytest.mark.parametrize("cuts", [[], ["x"], ["H4sIAAAAAAAA"]])
 def test_a_reset_without_cuts_is_refused(editor: httpx.Client, cuts):
     assert editor.post("/groups/shop/slow/reset", data={"cut": cuts}).status_code == 400
