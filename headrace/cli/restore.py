@@ -79,7 +79,7 @@ def apply(
         bool,
         typer.Option(
             "--functions-stopped",
-            help="do not look whether the functions are stopped: they are, or this is not on AWS",
+            help="do not look whether functions and the bridge are stopped: they are, or this is not on AWS",
         ),
     ] = False,
     replace_unfinished: Annotated[
@@ -94,7 +94,7 @@ def apply(
     from headrace.restore.applying import apply_restore
 
     if not functions_stopped:
-        _check_functions()
+        _check_stopped()
     with _deployment(table, metadata_table, bucket) as deployment:
         found = _plan(deployment, at)
         if not yes:
@@ -190,21 +190,28 @@ def _named(given: str | None, variable: str, option: str) -> str:
     return found
 
 
-def _check_functions() -> None:
+def _check_stopped() -> None:
     from headrace.doctor.account import BotocoreAccount, CannotLookError
-    from headrace.restore.stopping import running_functions
+    from headrace.restore.stopping import running_bridges, running_functions
+    from headrace.topology import SEGMENT_STORES
 
+    account = BotocoreAccount()
     try:
-        running = running_functions(BotocoreAccount())
+        running, bridges = running_functions(account), running_bridges(account)
     except CannotLookError as error:
         raise IllegalStateError(
-            f"whether the functions are stopped is not known ({error}): allow lambda:GetFunctionConcurrency, or say "
-            "--functions-stopped"
+            f"whether functions and the bridge are stopped is not known ({error}): allow "
+            "lambda:GetFunctionConcurrency, ecs:ListServices and ecs:DescribeServices, or say --functions-stopped"
         ) from error
     if running:
         raise IllegalStateError(
             f"{len(running)} functions may run, among them {running[0]}: stop them with aws lambda "
             "put-function-concurrency --reserved-concurrent-executions 0 --function-name NAME"
+        )
+    if bridges:
+        raise IllegalStateError(
+            f"the gRPC bridge runs: stop it with aws ecs update-service --desired-count 0 --service {bridges[0]} "
+            f"--cluster {SEGMENT_STORES.cluster}"
         )
 
 

@@ -99,15 +99,26 @@ def _alarms(account: Account) -> Finding:
     return well("alarms", f"{len(alarms)} alarms, none is on")
 
 
-def _services(account: Account) -> Finding:
+def ecs_services(account: Account) -> list[Any]:
+    """All services of the deployment's cluster, as ECS describes them.
+
+    Raises:
+        CannotLookError: the credentials do not allow it (`ecs:ListServices` and `ecs:DescribeServices`).
+        NotThereError: there is no cluster.
+    """
     cluster = topology.SEGMENT_STORES.cluster
     names = account.ask_all("ecs", "list_services", "serviceArns", cluster=cluster)
     services: list[Any] = []
     for first in range(0, len(names), SERVICES_AT_ONCE):
         asked = names[first : first + SERVICES_AT_ONCE]
         services += account.ask("ecs", "describe_services", cluster=cluster, services=asked)["services"]
+    return services
+
+
+def _services(account: Account) -> Finding:
+    services = ecs_services(account)
     if not services:
-        return failure("services", f"the cluster {cluster} has no service")
+        return failure("services", f"the cluster {topology.SEGMENT_STORES.cluster} has no service")
     short = [
         f"{each['serviceName']} {each['runningCount']} of {each['desiredCount']}"
         for each in services

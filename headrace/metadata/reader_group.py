@@ -59,6 +59,11 @@ def is_reader_group(key: Key) -> bool:
     return key.partition.startswith(GROUPS_FIRST) and key.sort == GROUP_SORT
 
 
+def read_reader_group(record: Record) -> ReaderGroup | None:
+    """The reader group in a record; None for a tombstone and for any other record. Raises CorruptError."""
+    return decode_group(record.body) if is_reader_group(record.key) else None
+
+
 def group_body(group: ReaderGroup) -> dict[str, Any]:
     pending = group.pending
     return versioned(

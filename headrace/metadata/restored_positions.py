@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headrace.metadata.history_records import decode_sealed_segments, sealed_segments_body
-from headrace.metadata.reader_group import decode_group, group_body, is_reader_group
+from headrace.metadata.reader_group import group_body, is_reader_group, read_reader_group
 from headrace.metadata.retention_records import decode_retention_cut, retention_cut_body
 from headrace.metadata.segment_ends import SegmentEnds, segments_from_head
 from headrace.metadata.stream_records import StreamRecords
@@ -68,7 +68,7 @@ class RestoredPositions:
 
     def _group(self, record: Record) -> Mapping[str, Any] | None:
         """The cuts between which a reader group reads."""
-        group = decode_group(record.body)
+        group = read_reader_group(record)
         if group is None:
             return None
         streams = tuple(

@@ -31,7 +31,7 @@ from headrace.metadata.fixed_settings import (
     is_restoring,
     read_fixed_setting,
 )
-from headrace.metadata.reader_group import decode_group, is_reader_group
+from headrace.metadata.reader_group import read_reader_group
 from headrace.metadata.restoration import (
     SETTING_KEY,
     UNFINISHED_KEY,
@@ -320,7 +320,7 @@ def _move_positions_back(deployment: Deployment, run: RestoreRun, restored: Mapp
             if write is not None:
                 store.write(write)
                 run.counts["positions"] += 1
-            if is_reader_group(record.key) and (group := decode_group(record.body)) is not None:
+            if (group := read_reader_group(record)) is not None:
                 groups.append(group)
     states = GroupStates(store, deployment.chunks, deployment.clock, container_layout(store))
     try:

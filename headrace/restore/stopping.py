@@ -1,10 +1,13 @@
-"""Looks in the AWS account whether the functions of the deployment may run: a restore needs that they do not."""
+"""Looks in the AWS account whether functions or the gRPC bridge of the deployment may run: a restore needs that they
+do not."""
 
 from __future__ import annotations
 
 from headrace import topology
 from headrace.doctor.account import Account, NotThereError
+from headrace.doctor.account_checks import ecs_services
 from headrace.topology import Function
+from headrace.topology.services import GRPC_BRIDGE
 
 WRITES_METADATA = "metadata:write"
 
@@ -16,6 +19,24 @@ def running_functions(account: Account) -> list[str]:
         CannotLookError: the credentials do not allow it (`lambda:GetFunctionConcurrency`).
     """
     return [name for name in map(deployed_name, writing_functions()) if _may_run(account, name)]
+
+
+def running_bridges(account: Account) -> list[str]:
+    """The services of the gRPC bridge that have a task, or are about to start one. A bridge that has started before the
+    restore does not see its mark, and writes metadata.
+
+    Raises:
+        CannotLookError: the credentials do not allow it (`ecs:ListServices`, `ecs:DescribeServices`).
+    """
+    try:
+        services = ecs_services(account)
+    except NotThereError:
+        return []
+    return [
+        str(each["serviceName"])
+        for each in services
+        if each["serviceName"].startswith(GRPC_BRIDGE.service) and (each["runningCount"] or each["desiredCount"])
+    ]
 
 
 def writing_functions() -> list[Function]:

@@ -15,7 +15,7 @@ from headrace.adapters.dynamodb.table_items import Item, TableItems, key_of, rec
 from headrace.adapters.s3.object_versions import BucketVersions
 from headrace.doctor.findings import Finding, Verdict
 from headrace.metadata.cluster_records import read_snapshot_pointer
-from headrace.metadata.reader_group import decode_group, is_reader_group
+from headrace.metadata.reader_group import read_reader_group
 from headrace.metadata.restored_positions import RETENTION_CUTS_FIRST, STREAMS_FIRST, RestoredPositions
 from headrace.metadata.retention_records import read_retention_cut
 from headrace.metadata.segment_ends import SegmentEnds, has_entry_at, segments_from_head
@@ -273,10 +273,8 @@ class _GroupChecks:
         self._verified = verified
 
     def check(self, record: Record) -> None:
-        if not is_reader_group(record.key):
-            return
         try:
-            group = decode_group(record.body)
+            group = read_reader_group(record)
             if group is not None:
                 self._verified.note("groups", self._problem(group))
         except (CorruptError, NotFoundError, InvalidRequestError) as error:

@@ -144,6 +144,8 @@ LARGEST_STORES = replace(SEGMENT_STORES, cpu_units=max(TASK_MEMORY_GB) * _CPU_UN
 class GrpcBridgeService:
     """The tasks of the bridge. Each of them serves all calls; two are in different zones, so that one may end."""
 
+    service: str = "headrace-grpc-bridge"
+    """The name of the ECS service. That for clients outside the VPC begins with it."""
     program: str = "headrace.bridge"
     probe: str = "headrace.bridge.health"
     tasks: int = 2

@@ -16,6 +16,7 @@ from constructs import Construct
 from headrace import topology
 from headrace.certificate_names import secret_name
 from headrace.topology import Grant, Queue
+from headrace.topology.services import GRPC_BRIDGE
 from infra.constructs.deployed_network import CONTROLLER_API_ID, published
 
 CLUSTER_NAME = topology.SEGMENT_STORES.cluster
@@ -26,7 +27,7 @@ REPLICA_SECRET_NAME = "headrace-replica-secret"
 GRPC_USERS_SECRET_NAME = "headrace-grpc-users"
 """The secret with the users of the gRPC bridge, in a deployment with bridge and tokens."""
 BRIDGE_LOG_GROUP_NAME = "/headrace/grpc-bridge"
-BRIDGE_SERVICE_NAME = "headrace-grpc-bridge"
+BRIDGE_SERVICE_NAME = GRPC_BRIDGE.service
 OUTSIDE_SERVICE_NAME = f"{BRIDGE_SERVICE_NAME}-external"
 """The service of the bridge for clients outside the network."""
 CANARY_NAME = f"headrace-{topology.CANARY.name}"

@@ -20,9 +20,12 @@ from ordered_stack import OrderedStack
 from steady_work import EVENTS, SCOPE, SteadyWork, until
 
 from headrace.adapters.system_clock import SystemClock
+from headrace.adapters.token_key_editors import TokenKeyFileEditor, revoke, rotate
+from headrace.adapters.token_keys import LIFE_MAX_S
 from headrace.client import connect
 from headrace.doctor.examination import examine_deployment
 from headrace.doctor.findings import Verdict
+from headrace.local.tokens import KEYS_NAME
 from headrace.model.errors import HeadraceError
 
 HALF_OPEN = 2_000
@@ -82,6 +85,11 @@ def _await_events(work: SteadyWork, logs: StoreLogs, events: tuple[str, ...]) ->
         until(lambda event=event: logs.events(event) > 0, work, f"no store logs {event}")
 
 
+def _await_metrics(work: SteadyWork, logs: StoreLogs, names: tuple[str, ...]) -> None:
+    for name in names:
+        until(lambda name=name: logs.reported(name) > 0, work, f"no store reports {name}")
+
+
 def _await_alarms(work: SteadyWork, alarms: Alarms, logs: StoreLogs, names: tuple[str, ...]) -> None:
     for name in names:
         until(lambda name=name: alarms.is_breached(name, logs), work, f"nothing raises {name}")
@@ -130,6 +138,7 @@ def test_dynamodb_unreachable(
     time.sleep(OUTAGE_S)
     stack.order("well")
     _await_events(work, logs, signals.events)
+    _await_metrics(work, logs, signals.metrics)
     _await_well(work, doctor, before)
     work.end()
 
@@ -167,6 +176,20 @@ def test_full_volume(
     resource.prlimit(_store(stack, 1)["pid"], resource.RLIMIT_FSIZE, (JOURNAL_ROOM_BYTES, JOURNAL_ROOM_BYTES))
     _await_events(work, logs, signals.events)
     _await_alarms(work, alarms, logs, signals.alarms)
+    _await_well(work, doctor, before)
+    work.end()
+
+
+@pytest.mark.nightly
+def test_revoked_key(
+    stack: OrderedStack, work: SteadyWork, logs: StoreLogs, doctor: Callable[[], set[str]], signals: Signals
+):
+    before = doctor()
+    editor, clock = TokenKeyFileEditor(stack.directory / KEYS_NAME), SystemClock()
+    keys = rotate(editor, clock, LIFE_MAX_S)
+    revoke(editor, keys.signing_key(clock.now_ms() / 1_000).key_id, clock)
+    _await_events(work, logs, signals.events)
+    _await_metrics(work, logs, signals.metrics)
     _await_well(work, doctor, before)
     work.end()
 

@@ -31,21 +31,34 @@ def run(world: RestoreWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 class FunctionsOfAnAccount:
-    """An account in which each function has this reserved concurrency: None if none, or an error."""
+    """An account in which each function has this reserved concurrency: None if none, or an error.
+
+    Its bridge has so many tasks; None: there is no cluster.
+    """
 
     region = "us-east-1"
 
-    def __init__(self, concurrency: int | Exception | None) -> None:
-        self._concurrency = concurrency
+    def __init__(self, concurrency: int | Exception | None, bridges: int | None = 0) -> None:
+        self._concurrency, self._bridges = concurrency, bridges
 
     def ask(self, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
+        if (service, operation) == ("ecs", "describe_services"):
+            names = ("headrace-store-0", "headrace-grpc-bridge")
+            return {"services": [_service(name, self._bridges or 0) for name in names]}
         assert (service, operation) == ("lambda", "get_function_concurrency")
         if isinstance(self._concurrency, Exception):
             raise self._concurrency
         return {} if self._concurrency is None else {"ReservedConcurrentExecutions": self._concurrency}
 
     def ask_all(self, service: str, operation: str, items: str, **parameters: Any) -> list[Any]:
-        raise AssertionError(f"{service} {operation} was not expected")
+        assert (service, operation) == ("ecs", "list_services")
+        if self._bridges is None:
+            raise NotThereError("ClusterNotFoundException")
+        return ["arn"]
+
+
+def _service(name: str, tasks: int) -> dict[str, Any]:
+    return {"serviceName": name, "runningCount": tasks, "desiredCount": tasks}
 
 
 def copied(world: RestoreWorld) -> tuple[str, ...]:
@@ -116,6 +129,16 @@ def test_functions_that_may_run_prevent_a_restore(
     assert ran.code == ExitCode.REFUSED
     assert said in ran.err
     assert not is_under_way(world.deployment.store)
+
+
+@pytest.mark.parametrize(("bridges", "is_restored"), [(1, False), (0, True), (None, True)])
+def test_bridge_that_runs_prevents_a_restore(
+    run: Run, world: RestoreWorld, monkeypatch: pytest.MonkeyPatch, bridges: int | None, is_restored: bool
+):
+    monkeypatch.setattr(account, "BotocoreAccount", lambda: FunctionsOfAnAccount(0, bridges))
+    ran = run("apply", *copied(world), "--yes")
+    assert (ran.code == ExitCode.DONE) == is_restored
+    assert ("--service headrace-grpc-bridge" in ran.err) != is_restored
 
 
 @pytest.mark.parametrize("concurrency", [0, NotThereError("none")])

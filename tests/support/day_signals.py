@@ -43,6 +43,12 @@ class StoreLogs:
         """How many lines tell this event."""
         return sum(f"event={event} " in line for line in self.lines())
 
+    def reported(self, metric: str) -> float:
+        """The greatest value of a metric that a store has reported; 0 if none has."""
+        return max(
+            (max(values) for each in self.minutes() for (_, name), values in each.items() if name == metric), default=0
+        )
+
     def minutes(self) -> list[Minute]:
         """The minutes that were reported, in their order."""
         found: dict[int, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))

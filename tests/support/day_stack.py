@@ -1,4 +1,4 @@
-"""A local stack of three stores for game days: its AWS can fail, and its stores log as on AWS.
+"""A local stack of three stores for game days: its AWS can fail, and its stores log and demand tokens as on AWS.
 
 `python day_stack.py DIRECTORY STORES SERVICE...` runs it; each store reports its metrics as one of the services. The
 order `unreachable dynamodb` lets a service fail, `throttled s3` throttles one, and `well` ends both.
@@ -52,7 +52,7 @@ class _Stack(LocalStack):
 
 def main() -> None:
     _, directory, stores, *services = sys.argv
-    stack = _Stack(stack_options(directory, stores, restart=True), services)
+    stack = _Stack(stack_options(directory, stores, restart=True, tokens=True), services)
     serve_orders(stack, stack.carry_out)
 
 

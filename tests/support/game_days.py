@@ -20,9 +20,11 @@ _NOT_RUN: Final = "<!-- not run: needs a deployment on AWS -->"
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What must come: events in the logs of stores, alarms by their runbooks, and checks of the doctor that fail."""
+    """What must come: events in the logs of stores, metrics that they report and that are not 0, alarms by their
+    runbooks, and checks of the doctor that fail."""
 
     events: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
     alarms: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
 
@@ -46,7 +48,7 @@ class GameDay:
     test: str = ""
 
 
-_LOST: Final = "a writer or a reader gives up, or the canary fails for more than three minutes"
+_LOST: Final = "a writer or a reader fails, or the canary fails for more than three minutes"
 
 
 def _commands(text: str) -> str:
@@ -129,9 +131,9 @@ _FAILURES: Final = (
         "Requests to DynamoDB end without an answer.",
         _without_endpoint("dynamodb", 120),
         _WITH_ENDPOINT,
-        Signals(events=("lease_not_renewed",)),
+        Signals(events=("lease_not_renewed",), metrics=("MetadataErrors",)),
         "the stores do not serve two minutes after the end of the fault",
-        more="`headrace-canary-failed`, and `MetadataErrors` on the dashboard.",
+        more="`headrace-canary-failed` and `headrace-api-faults`.",
         test="test_dynamodb_unreachable",
     ),
     GameDay(
@@ -168,16 +170,19 @@ _OTHERS: Final = (
     GameDay(
         "revoked-key",
         "The token key in use is revoked",
-        "Stores refuse the tokens of the key within five minutes. Clients fetch others of the new key.",
-        "The key that signs is revoked, after another one was made.",
+        "Stores refuse the tokens of the key as soon as they have read the keys: within five minutes those of a secret, and "
+        "within seconds those of a file. Clients fetch others of the new key.",
+        "Another key is made, and the key that signs is revoked.",
         _commands("""
             headrace token-key rotate --secret headrace-token-keys
             headrace token-key list --secret headrace-token-keys
             headrace token-key revoke 2026-11-22-0a1b2c --secret headrace-token-keys
         """),
         "headrace token-key list --secret headrace-token-keys",
-        Signals(alarms=("headrace-token-failures",)),
+        Signals(events=("token_refused",), metrics=("TokenFailures",)),
         "clients are refused for more than ten minutes",
+        more="`headrace-token-failures`, if there are many clients.",
+        test="test_revoked_key",
     ),
     GameDay(
         "expired-certificate",
@@ -272,6 +277,9 @@ def generated() -> str:
 
 def _section(day: GameDay) -> str:
     signals = [f"the event `{each}` in the logs of stores" for each in day.signals.events]
+    signals += [
+        f"the metric [`{each}`](metrics.md#metrics-of-stores-in-cloudwatch) of stores" for each in day.signals.metrics
+    ]
     signals += [f"the alarm [`{each}`](runbooks.md#{each.lower()})" for each in day.signals.alarms]
     signals += [f"`headrace doctor`: the check `{each}`" for each in day.signals.checks]
     where = f"On the local stack: `{day.test}`." if day.test else "Only in a deployment."
