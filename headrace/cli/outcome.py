@@ -81,6 +81,8 @@ def error_line(error: errors.HeadraceError, names: Mapping[str, str] = {}) -> st
     """
     message = " ".join(error.message.split())
     hint = _HINTS.get(error.specific_code) or _HINTS.get(error.code)
+    if error.specific_code == "unavailable" and "url" not in error.details:
+        hint = None  # the controller has answered: what does not answer is a service that it needs
     if hint is None:
         return message
     command = _PLACEHOLDER.sub(lambda found: names.get(found[0], found[0]), hint)

@@ -378,6 +378,8 @@ def test_a_server_that_hangs_up_leaves_the_outcome_unknown(
         store.write(Create(Key("a", "b"), {}))
     assert unavailable.value.details == {"attempts": ATTEMPTS_MAX, "maybe_applied": True}
     assert len([start for start in received if b"POST" in start]) == ATTEMPTS_MAX
+    with pytest.raises(UnavailableError, match="nothing was changed"):
+        store.get(Key("a", "b"))  # a read changes nothing, whether it arrived or not
     client.close()
 
 

@@ -127,6 +127,11 @@ def test_a_controller_that_is_not_there(capsys: pytest.CaptureFixture[str]):
     assert "`headrace up` starts a controller here" in capsys.readouterr().err
 
 
+def test_a_controller_that_answers_is_not_said_to_be_missing():
+    answered = errors.UnavailableError("reading: DynamoDB did not serve this", details={"attempts": 9})
+    assert error_line(answered) == "reading: DynamoDB did not serve this"
+
+
 @pytest.mark.parametrize("kind", errors.error_classes().values(), ids=lambda kind: kind.__name__)
 def test_exit_codes(kind: type[errors.HeadraceError]):
     assert exit_code(kind("x")) is ExitCode(kind.reported_as.exit_code)

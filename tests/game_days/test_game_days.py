@@ -22,6 +22,8 @@ from steady_work import EVENTS, SCOPE, SteadyWork, until
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.token_key_editors import TokenKeyFileEditor, revoke, rotate
 from headrace.adapters.token_keys import LIFE_MAX_S
+from headrace.cli import main
+from headrace.cli.exit_codes import ExitCode
 from headrace.client import connect
 from headrace.doctor.examination import examine_deployment
 from headrace.doctor.findings import Verdict
@@ -131,10 +133,17 @@ def test_isolated_zone(
 
 @pytest.mark.nightly
 def test_dynamodb_unreachable(
-    stack: OrderedStack, work: SteadyWork, logs: StoreLogs, doctor: Callable[[], set[str]], signals: Signals
+    stack: OrderedStack,
+    work: SteadyWork,
+    logs: StoreLogs,
+    doctor: Callable[[], set[str]],
+    signals: Signals,
+    capsys: pytest.CaptureFixture[str],
 ):
     before = doctor()
     stack.order("unreachable dynamodb")
+    assert main(["doctor", "--url", stack.url, "--retry-s", "0"]) == ExitCode.UNREACHABLE
+    assert "DynamoDB did not serve this" in capsys.readouterr().err
     time.sleep(OUTAGE_S)
     stack.order("well")
     _await_events(work, logs, signals.events)

@@ -176,8 +176,10 @@ class Retries:
         pause_s = doubled_pause(failures, self.backoff_first_s, self.backoff_max_s)
         self.sleep(time_left_s(full_jitter(pause_s, self.jitter())))
 
-    def run(self, what: str, request: Callable[[], T]) -> T:
+    def run(self, what: str, request: Callable[[], T], *, is_read: bool = False) -> T:
         """Call `request` until it succeeds, within the bounds; return its answer. `what` names it in error messages.
+
+        `is_read`: it changes nothing.
 
         Raises:
             RefusedRequestError: DynamoDB rejected the request.
@@ -202,7 +204,7 @@ class Retries:
                 unknown, last = True, error
             except BotoCoreError as error:
                 raise UnavailableError(f"{what}: cannot send a request to DynamoDB: {error}") from error
-            maybe_applied = maybe_applied or unknown
+            maybe_applied = maybe_applied or (unknown and not is_read)
             failures += 1
             is_late = self.monotonic_s() - started_s >= self.end_after_s or time_left_s() <= 0
             if failures >= self.attempts_max or is_late:

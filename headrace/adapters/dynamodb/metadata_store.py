@@ -242,7 +242,7 @@ class DynamoMetadataStore:
 
     def _ask(self, what: str, request: Callable[[], T]) -> T:
         try:
-            return self._retries.run(what, request)
+            return self._retries.run(what, request, is_read=True)
         except RefusedRequestError as refused:
             raise self._refusal(what, refused) from refused
 

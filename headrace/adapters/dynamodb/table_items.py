@@ -130,7 +130,7 @@ class TableItems:
     def _ask_any(self, operation: str, **parameters: Any) -> Any:
         what = f"reading the table {self.table}"
         try:
-            return self._retries.run(what, lambda: getattr(self._client, operation)(**parameters))
+            return self._retries.run(what, lambda: getattr(self._client, operation)(**parameters), is_read=True)
         except RefusedRequestError as refused:
             if refused.code == NO_TABLE:
                 raise NotFoundError(f"there is no table {self.table}") from refused
