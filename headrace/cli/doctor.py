@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.actions import action
-from headrace.cli.outcome import ExitCode, Outcome, Section
+from headrace.cli.outcome import ExitCode, Outcome, Section, error_line
 from headrace.cli.own_stream import own_stream
 from headrace.cli.session import Session
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, UnavailableError
 
 if TYPE_CHECKING:
     from headrace.doctor.account import Account
@@ -49,15 +49,24 @@ def doctor(
     clock = SystemClock()
     # Made before the first request: without a region nothing of it can be asked.
     account = _account() if (session.shared.auth == "aws-iam" if aws is None else aws) else None
-    findings = examine_deployment(session.client, session.shared.controller_url, clock)
-    if deep:
-        findings += _data_path(session, clock)
+    findings: list[Finding] = []
+    is_silent = False
+    try:
+        findings += examine_deployment(session.client, session.shared.controller_url, clock)
+        if deep:
+            findings += _data_path(session, clock)
+    except UnavailableError as error:
+        if account is None:
+            raise
+        session.complain(error_line(error))  # the account may say why
+        is_silent = True
     if account is not None:
         findings += _account_findings(account, clock)
     findings = in_order(findings)
     verdict = worst(findings)
     is_bad = verdict is Verdict.FAILURE or (strict and verdict is Verdict.WARNING)
-    return _outcome(findings, verdict, ExitCode.REFUSED if is_bad else ExitCode.DONE)
+    code = ExitCode.REFUSED if is_bad else ExitCode.DONE
+    return _outcome(findings, verdict, ExitCode.UNREACHABLE if is_silent else code)
 
 
 def _data_path(session: Session, clock: Clock) -> list[Finding]:

@@ -18,7 +18,7 @@ from functions import wiring
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.system_clock import SystemClock
 from headrace.api.segments import SegmentEndpoint
-from headrace.cli import session
+from headrace.cli import doctor, session
 from headrace.cli.outcome import ExitCode
 from headrace.client import Headrace, ScalingPolicy
 from headrace.client.administration.operators_admin import DeadLetterPage
@@ -108,6 +108,22 @@ def test_warnings_fail_a_strict_run_only(run: Run, monkeypatch: pytest.MonkeyPat
     assert run("--strict").code == ExitCode.REFUSED
     found.pop(0)
     assert run("--strict").code == ExitCode.DONE
+
+
+def test_account_is_examined_if_the_controller_is_silent(run: Run, monkeypatch: pytest.MonkeyPatch):
+    """Its alarms and services say why; on a day without DynamoDB nothing else does."""
+
+    def silent(*_: object) -> list[Finding]:
+        raise UnavailableError("DynamoDB did not serve this")
+
+    monkeypatch.setattr("headrace.doctor.examination.examine_deployment", silent)
+    assert run().code == ExitCode.UNREACHABLE
+    monkeypatch.setattr(doctor, "_account", object)
+    monkeypatch.setattr(doctor, "_account_findings", lambda *_: [Finding("alarms", Verdict.FAILURE, "on: page")])
+    ran = run("--aws")
+    assert ran.code == ExitCode.UNREACHABLE
+    assert "FAILURE  alarms" in ran.out
+    assert "DynamoDB did not serve this" in ran.err
 
 
 def test_an_examination_only_reads(real: RealCluster, headrace: Headrace):

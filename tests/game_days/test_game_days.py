@@ -23,7 +23,7 @@ from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.token_key_editors import TokenKeyFileEditor, revoke, rotate
 from headrace.adapters.token_keys import LIFE_MAX_S
 from headrace.cli import main
-from headrace.cli.exit_codes import ExitCode
+from headrace.cli.outcome import ExitCode
 from headrace.client import connect
 from headrace.doctor.examination import examine_deployment
 from headrace.doctor.findings import Verdict
