@@ -19,6 +19,7 @@ from headrace.client.http_api import HttpApi, OnWaiting
 from headrace.client.lazy_imports import lazy_names
 from headrace.client.loop_thread import LoopCaller, LoopThread
 from headrace.client.synchronous.synchronous_admin import Admin
+from headrace.client.zones import ClientZone
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.external_access import NETWORK_VARIABLE, Network, NetworkName, parse_network
@@ -91,8 +92,10 @@ class AsyncHeadrace:
     accepted too. `retry_s` is how long a failed request to the controller is retried, in seconds. `tls` is for clients
     that must not trust the authorities which the controller publishes. `network="external"` is for clients that reach
     the segment stores only through the load balancer of the deployment's `external_domain`; without `network` that is
-    the environment variable HEADRACE_NETWORK, and without it `"vpc"`. `on_waiting(url)` is called on the event loop if
-    a request to the controller has no answer after a second.
+    the environment variable HEADRACE_NETWORK, and without it `"vpc"`. `zone` is the id of the availability zone of the
+    client ("use1-az1"); without it that is the environment variable HEADRACE_ZONE, and without it the one of the task
+    of ECS or the instance of EC2. Readers in another zone than a store read history from S3.
+    `on_waiting(url)` is called on the event loop if a request to the controller has no answer after a second.
     """
 
     def __init__(
@@ -105,14 +108,17 @@ class AsyncHeadrace:
         tls: TlsOptions | None = None,
         on_waiting: OnWaiting | None = None,
         network: NetworkName | None = None,
+        zone: str | None = None,
     ) -> None:
+        chosen = _network(network)
         self._api = HttpApi(
             _controller_url(url),
             auth=_auth(auth),
             retry_s=retry_s,
             transport=transport,
             on_waiting=on_waiting,
-            network=_network(network),
+            network=chosen,
+            zone=ClientZone(zone, is_searched=chosen is Network.VPC),
         )
         self.admin = AsyncAdmin(self._api, tls)
 
@@ -382,11 +388,12 @@ class Headrace:
         tls: TlsOptions | None = None,
         on_waiting: OnWaiting | None = None,
         network: NetworkName | None = None,
+        zone: str | None = None,
     ) -> None:
         signing = _auth(auth)
         self._thread = LoopThread()
         try:
-            self._core = self._thread.run(_make(url, signing, retry_s, transport, tls, on_waiting, network))
+            self._core = self._thread.run(_make(url, signing, retry_s, transport, tls, on_waiting, network, zone))
         except BaseException:
             self._thread.close()
             raise
@@ -580,13 +587,14 @@ def connect(
     tls: TlsOptions | None = None,
     on_waiting: OnWaiting | None = None,
     network: NetworkName | None = None,
+    zone: str | None = None,
 ) -> Headrace:
     """Returns a client of the deployment whose controller is at `url`, or HEADRACE_URL. Sends no request.
 
     See `AsyncHeadrace`.
     """
     return Headrace(
-        url, auth=auth, retry_s=retry_s, transport=transport, tls=tls, on_waiting=on_waiting, network=network
+        url, auth=auth, retry_s=retry_s, transport=transport, tls=tls, on_waiting=on_waiting, network=network, zone=zone
     )
 
 
@@ -606,9 +614,10 @@ async def _make(
     tls: TlsOptions | None,
     on_waiting: OnWaiting | None,
     network: NetworkName | None,
+    zone: str | None,
 ) -> AsyncHeadrace:
     return AsyncHeadrace(
-        url, auth=auth, retry_s=retry_s, transport=transport, tls=tls, on_waiting=on_waiting, network=network
+        url, auth=auth, retry_s=retry_s, transport=transport, tls=tls, on_waiting=on_waiting, network=network, zone=zone
     )
 
 

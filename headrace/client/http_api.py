@@ -18,6 +18,7 @@ from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
 from headrace.client.backoff import Backoff
 from headrace.client.closing import close_wholly
 from headrace.client.ownership import Ownership, Unpicklable, keep_in_children
+from headrace.client.zones import ClientZone
 from headrace.model import errors
 from headrace.model.arguments import check_argument
 from headrace.model.external_access import Network
@@ -49,7 +50,7 @@ _BY_CODE = errors.error_classes()
 class HttpApi(Unpicklable):
     """The controller at `url`. `retry_s` is how long a failed request is retried, in seconds.
 
-    `network` is that of the client, for requests that ask for the addresses of segment stores.
+    `network` is that of the client, for requests that ask for the addresses of segment stores. `zone` is where it runs.
     `demands_tokens` is whether an answer said that the segment stores want delegation tokens.
     """
 
@@ -62,11 +63,14 @@ class HttpApi(Unpicklable):
         transport: httpx.AsyncBaseTransport | None = None,
         on_waiting: OnWaiting | None = None,
         network: Network = Network.VPC,
+        zone: ClientZone | None = None,
     ) -> None:
+        """`zone` None: it is not known."""
         _check_url(url)
         check_argument("retry_s", retry_s, float)
         self.url = url
         self.network = network
+        self.zone = zone or ClientZone("")
         self.demands_tokens = False
         self._retry_s = retry_s
         self._on_waiting = on_waiting

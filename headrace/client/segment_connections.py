@@ -73,6 +73,11 @@ class SegmentConnections(Unpicklable):
             self.forget(segment_id)
             raise
 
+    def zone_of(self, segment_id: int) -> str:
+        """The id of the zone of the segment's store, as far as its address is known; else ""."""
+        endpoint = self._endpoints.get(segment_id)
+        return "" if endpoint is None else endpoint.zone
+
     def forget(self, segment_id: int) -> None:
         """Drops the cached address of the segment's store, because it is wrong or no longer needed."""
         self._endpoints.pop(segment_id, None)

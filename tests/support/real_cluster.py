@@ -96,6 +96,8 @@ class RealCluster:
         tls_name: str = "",
     ) -> None:
         self.tls, self.tls_name = tls, tls_name
+        self.zones: Mapping[int, str] = {}
+        """What the claims of containers say from the next start of the store on; without one "local"."""
         self.metadata = MemoryMetadataStore(TornReads(0))
         self.clock = clock or SystemClock()
         self._scaling_reports = scaling_reports
@@ -193,8 +195,8 @@ class RealCluster:
         self.listener.drop_all()
 
     def _claim(self, container: int) -> int:
-        key = Key(CLUSTER_PARTITION, claim_sort(container))
-        body = claim_body(ContainerClaim("store-0", "127.0.0.1", self._port, "local", tls_name=self.tls_name))
+        key, zone = Key(CLUSTER_PARTITION, claim_sort(container)), self.zones.get(container, "local")
+        body = claim_body(ContainerClaim("store-0", "127.0.0.1", self._port, zone, tls_name=self.tls_name))
         record = self.metadata.get(key)
         if record is None:
             self.metadata.write(Create(key, body))
@@ -241,9 +243,9 @@ def client_of(cluster: RealCluster) -> Iterator[Headrace]:
         yield client
 
 
-def connected_to(cluster: RealCluster, tls: TlsOptions | None = None) -> Headrace:
+def connected_to(cluster: RealCluster, tls: TlsOptions | None = None, zone: str | None = None) -> Headrace:
     """A client as of `client_of`, which the caller closes."""
-    return connect("http://controller", transport=transport_to(cluster), tls=tls)
+    return connect("http://controller", transport=transport_to(cluster), tls=tls, zone=zone)
 
 
 def connected_async(cluster: RealCluster) -> AsyncHeadrace:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from headrace.client.administration.watermarks_admin import AsyncWatermarksAdmin
     from headrace.client.delegation_tokens import AsyncDelegationTokens
     from headrace.client.trust import AsyncTrust, TlsOptions
+    from headrace.client.zones import ClientZone
     from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 
 if not TYPE_CHECKING:  # the check of arguments asks for the types of parameters
@@ -84,6 +85,11 @@ class AsyncAdmin:
     def __init__(self, api: HttpApi, tls: TlsOptions | None = None) -> None:
         self._api = api
         self._tls = tls
+
+    @property
+    def zone(self) -> ClientZone:
+        """Where this client runs."""
+        return self._api.zone
 
     @lazy_part
     def cluster(self) -> AsyncClusterAdmin:

@@ -20,6 +20,7 @@ from headrace.client.reading.event_reader import (
     Assemble,
     ReaderOptions,
 )
+from headrace.client.reading.linked_history import LinkedHistory
 from headrace.client.reading.recorded_successors import after_freeze, recorded_successors, truncated_length
 from headrace.client.reading.segment_stream import SegmentStream
 from headrace.client.segment_connections import SegmentConnections
@@ -84,6 +85,7 @@ class OwnedSegments:
         self._options = options
         self._on_arrival = on_arrival
         self._connections: dict[tuple[str, str], SegmentConnections] = {}
+        self._histories: dict[tuple[str, str], LinkedHistory] = {}
         self._queue: asyncio.Queue[Arrived] = asyncio.Queue(BATCHES_WAITING_MAX)
         self._assemble: Assemble | None = None
         self._stopped: set[asyncio.Task[None]] = set()
@@ -163,8 +165,11 @@ class OwnedSegments:
         tasks = [*self._stopped, *(each.task for each in self.owned.values() if each.task is not None)]
         self.end_all()
         connections, self._connections = self._connections, {}
+        histories, self._histories = self._histories, {}
         await close_all(
-            partial(asyncio.gather, *tasks, return_exceptions=True), *(each.close for each in connections.values())
+            partial(asyncio.gather, *tasks, return_exceptions=True),
+            *(each.close for each in connections.values()),
+            *(each.close for each in histories.values()),
         )
 
     def _start(self, owned: OwnedSegment) -> None:
@@ -210,6 +215,7 @@ class OwnedSegments:
             backoff=Backoff(self._options.give_up_after_s),
             assemble=self._assemble,
             truncated_length=partial(truncated_length, self._admin, segment.scope, segment.stream, segment.segment_id),
+            history=self._history_of(segment),
         )
         await stream.run(lambda batch: self._put(Arrived(owned, batch, stream.stored_at_us)))
 
@@ -236,3 +242,9 @@ class OwnedSegments:
         if name not in self._connections:
             self._connections[name] = SegmentConnections(self._admin, *name)
         return self._connections[name]
+
+    def _history_of(self, segment: StreamSegmentName) -> LinkedHistory:
+        name = (segment.scope, segment.stream)
+        if name not in self._histories:
+            self._histories[name] = LinkedHistory(self._admin, *name)
+        return self._histories[name]

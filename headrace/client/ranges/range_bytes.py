@@ -7,9 +7,8 @@ a new listing from where the reading stopped. Raises an error when there was no 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
@@ -17,15 +16,12 @@ from typing import Literal, Protocol, TypeVar
 from headrace.api.delegation_tokens import IssuedToken
 from headrace.api.plans import Chunk
 from headrace.api.segments import SegmentEndpoint
+from headrace.client.reading.chunk_reads import ChunkReads, check_contiguous
 from headrace.client.reading.object_reads import ObjectReadError, ObjectReads
 from headrace.client.reading.segment_reads import SegmentReads
 from headrace.client.synchronous.synchronous_admin import Admin
 from headrace.codec.certificates import TrustBundle
 from headrace.model.errors import CorruptError, UnavailableError
-
-SMALL_CHUNK_BYTES = 1024 * 1024
-SMALL_CHUNKS_AT_ONCE = 4
-"""A container packs many segments into one object, so runs can be small: S3's latency is paid several at a time."""
 
 GATHERED_BYTES_MIN = 256 * 1024
 """Below this a window is joined with the next: a batch has a price of its own."""
@@ -92,18 +88,17 @@ class RangeBytes:
         """S3 may fail for `patience_s` without progress."""
         self._now_ms = now_ms
         self._source = source
-        self._objects = objects
+        self._chunks = ChunkReads(objects)
         self._wait = wait
         self._patience_s = patience_s
         self._monotonic_s = monotonic_s
         self._use_links = use_links
-        self._pool = ThreadPoolExecutor(SMALL_CHUNKS_AT_ONCE, thread_name_prefix="headrace-chunks")
 
     def __enter__(self) -> RangeBytes:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._chunks.close()
 
     def windows(
         self, segment_id: int, start: int, stop: int, listing: Listing | None = None
@@ -144,9 +139,9 @@ class RangeBytes:
                 chunks, stored_until = known.chunks, known.stored_until
             if not chunks:
                 return
-            _check_contiguous(segment_id, chunks, position, stop)
+            check_contiguous(segment_id, chunks, position, stop)
             try:
-                for window in self._fetch_all(chunks):
+                for window in self._chunks.windows(chunks):
                     position += len(window)
                     failures = 0
                     yield window
@@ -165,23 +160,6 @@ class RangeBytes:
                         details={"segment": segment_id, "offset": position},
                     ) from failure
                 self._wait(_wait_s(failures, position))
-
-    def _fetch_all(self, chunks: Sequence[Chunk]) -> Iterator[Window]:
-        """The chunks' bytes in order; small ones are on their way several at a time, large ones are not held whole."""
-        waiting, coming = deque(chunks), deque[Future[bytes]]()
-        while waiting or coming:
-            while waiting and waiting[0].length <= SMALL_CHUNK_BYTES and len(coming) < SMALL_CHUNKS_AT_ONCE:
-                coming.append(self._pool.submit(self._fetch_whole, waiting.popleft()))
-            if coming:
-                yield coming.popleft().result()
-            else:
-                yield from self._fetch(waiting.popleft())
-
-    def _fetch_whole(self, chunk: Chunk) -> bytes:
-        return b"".join(self._fetch(chunk))
-
-    def _fetch(self, chunk: Chunk) -> Iterator[bytearray]:
-        return self._objects.read(chunk.url, chunk.headers, chunk.length)
 
 
 def one_ahead(items: Generator[Item, None, None], thread: ThreadPoolExecutor) -> Generator[Item, None, None]:
@@ -218,18 +196,6 @@ def gathered(windows: Generator[Window, None, None]) -> Generator[Window, None, 
                 held, held_bytes = [], 0
     if held:
         yield b"".join(held)
-
-
-def _check_contiguous(segment_id: int, chunks: Sequence[Chunk], start: int, stop: int) -> None:
-    position = start
-    for chunk in chunks:
-        if chunk.offset != position or chunk.length < 1 or chunk.offset + chunk.length > stop:
-            raise CorruptError(
-                f"segment {segment_id}: asked for chunks from {start} to {stop}, was given one at {chunk.offset} with"
-                f" {chunk.length} bytes where {position} is next",
-                details={"segment": segment_id, "offset": chunk.offset, "length_bytes": chunk.length},
-            )
-        position += chunk.length
 
 
 def _wait_s(failures: int, spread: int) -> float:

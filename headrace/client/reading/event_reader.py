@@ -21,6 +21,7 @@ from headrace.client.closing import close_all, handle_text, stop_tasks
 from headrace.client.column_errors import arrow_missing
 from headrace.client.ownership import Ownership
 from headrace.client.ranges.segment_ranges import SegmentRange, ranges_between, refuse_invalid_cut, segment_ranges
+from headrace.client.reading.linked_history import LinkedHistory
 from headrace.client.reading.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.reading.read_progress import ReadProgress
 from headrace.client.reading.recorded_successors import after_freeze, recorded_successors, truncated_length
@@ -174,6 +175,7 @@ class AsyncEventReader:
         self._progress = ReadProgress({})
         self._unread: AnyBatch | None = None
         """The newest batch. A caller that stops before its end gets the rest from the next call."""
+        self._history = LinkedHistory(admin, scope, stream)
         self._windows = TimeWindows(admin, scope, stream, options.give_up_after_s)
         self._unreturned: Iterator[EventRead] = iter(())
         """Those of the newest batch, for an iterator over single events."""
@@ -278,7 +280,11 @@ class AsyncEventReader:
             return
         tasks, self._tasks = self._tasks, {}
         await close_all(
-            partial(stop_tasks, tasks.values()), self._arrived.close, self._connections.close, self._windows.close
+            partial(stop_tasks, tasks.values()),
+            self._arrived.close,
+            self._connections.close,
+            self._windows.close,
+            self._history.close,
         )
 
     async def __aenter__(self) -> AsyncEventReader:
@@ -409,6 +415,8 @@ class AsyncEventReader:
             backoff=Backoff(self._options.give_up_after_s),
             assemble=self._assemble,
             truncated_length=partial(truncated_length, self._admin, self.scope, self.stream, segment_id),
+            # Bytes from S3 come without the times by which they are put in order.
+            history=self._history if self._options.order is ReadOrder.ARRIVAL else None,
         )
 
         async def add(batch: AnyBatch) -> None:

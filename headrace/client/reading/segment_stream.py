@@ -1,17 +1,20 @@
 """Reads the events of one segment, window by window, from an offset to a stop or to the segment's end.
 
 The next window is requested while the current one is parsed and delivered. At the tail the store holds a request until
-an event is written. After a lost connection or a move of the segment, reading resumes at the same offset.
+an event is written. After a lost connection or a move of the segment, reading resumes at the same offset. Where the
+store is in another zone than the reader, history comes from S3 (`linked_history.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from headrace import wire
 from headrace.client.backoff import Backoff
+from headrace.client.reading.linked_history import LinkedHistory
 from headrace.client.segment_connections import SegmentConnections
 from headrace.codec.events import EventAssembler
 from headrace.model.errors import CorruptError, HeadraceError, TruncatedError
@@ -20,6 +23,12 @@ from headrace.wire.connections.asynchronous import Flow, SingleReply, answer_wit
 
 READ_TIMEOUT_S = 60.0
 """Longer than the 10 to 20 s for which a store holds a request at the tail."""
+
+GLIMPSE_BYTES = 4096
+"""Read from the store before bytes are read from S3. The reply tells of truncations, and when the bytes were stored."""
+
+STORE_BYTES_BETWEEN_LISTINGS = 8 << 20
+"""Read from the store behind its tail, before S3 is looked at again."""
 
 OnTruncation = Literal["error", "skip"]
 
@@ -124,7 +133,8 @@ class SegmentStream(Generic[Batch]):
     """Reads one segment once: call `run` a single time.
 
     `stored_at_us` is when the bytes that came last were stored, by the clock of the store, in microseconds since the
-    Unix epoch; 0 if it is not known. `at_tail` tells whether they are the last ones that the store had.
+    Unix epoch; 0 if it is not known. For bytes from S3 it is the time of some bytes before them, at most
+    `LISTED_BYTES_MAX` away. `at_tail` tells whether they are the last ones that the store had.
     """
 
     def __init__(
@@ -140,10 +150,12 @@ class SegmentStream(Generic[Batch]):
         backoff: Backoff,
         assemble: Callable[[int, int], Assembler[Batch]],
         truncated_length: Callable[[], Awaitable[int | None]] = unknown_length,
+        history: LinkedHistory | None = None,
     ) -> None:
         """`assemble(segment_id, offset)` makes the assembler of the segment's bytes from an offset on.
 
-        `truncated_length` asks for the length that the segment had, if a truncation has deleted it.
+        `truncated_length` asks for the length that the segment had, if a truncation has deleted it. Without `history`
+        all bytes come from the store.
         """
         self.segment_id = segment_id
         self.stored_at_us = 0
@@ -156,6 +168,8 @@ class SegmentStream(Generic[Batch]):
         self._backoff = backoff
         self._assemble = assemble
         self._truncated_length = truncated_length
+        self._history = history
+        self._before_links: int | None = None  # bytes to read from the store before S3 is looked at; None: all
         self._assembler = assemble(segment_id, start)
         self._began_at = start
         self._ended = stop is not None and start >= stop
@@ -187,6 +201,9 @@ class SegmentStream(Generic[Batch]):
     async def _converse(self, deliver: Callable[[Batch], Awaitable[None]]) -> None:
         """Reads over one connection until the end, or until it is lost."""
         connection = await self._connections.to_segment(self.segment_id)
+        zone = self._connections.zone_of(self.segment_id)
+        links_pay = self._history is not None and await self._history.saves(zone)
+        self._before_links = GLIMPSE_BYTES if links_pay else None
         replies = SingleReply()
         flow = connection.open_flow(replies, self.segment_id)
         try:
@@ -197,7 +214,8 @@ class SegmentStream(Generic[Batch]):
                 data = self._data_of(flow, reply, asked_at)
                 self._backoff.progress()
                 asked_at = self._next_offset + len(data)
-                if not self._ended:
+                links_are_due = self._links_are_due(reply, len(data))
+                if not self._ended and not links_are_due:
                     waiting = self._ask(flow, replies, after=len(data))
                 if isinstance(reply, wire.SegmentRead):
                     self.stored_at_us = reply.ordering_number
@@ -207,9 +225,37 @@ class SegmentStream(Generic[Batch]):
                 self._refuse_begin_inside_event()
                 if batch is not None:
                     await deliver(batch)
+                if links_are_due and not self._ended:
+                    asked_at = await self._read_links(deliver)
+                    if not self._ended:
+                        waiting = self._ask(flow, replies)
             check_ends_between_events(self._name, self._assembler)
         finally:
             flow.close()
+
+    def _links_are_due(self, reply: wire.WireCommand, count: int) -> bool:
+        """Whether S3 is looked at behind this reply with so many bytes: enough came from the store, behind its tail."""
+        if self._before_links is None or not isinstance(reply, wire.SegmentRead):
+            return False
+        if reply.at_tail:
+            self._before_links = STORE_BYTES_BETWEEN_LISTINGS
+            return False
+        self._before_links -= count
+        return self._before_links <= 0
+
+    async def _read_links(self, deliver: Callable[[Batch], Awaitable[None]]) -> int:
+        """Reads what S3 gives from here on. Returns the offset behind it, where the store is asked again."""
+        assert self._history is not None, "only due with it"
+        start = self._next_offset
+        async with aclosing(self._history.windows(self.segment_id, start, self._stop)) as windows:
+            async for window in windows:
+                self._backoff.progress()
+                self._ended = self._next_offset + len(window) == self._stop
+                batch = self._assembler.add(memoryview(window))
+                if batch is not None:
+                    await deliver(batch)
+        self._before_links = STORE_BYTES_BETWEEN_LISTINGS if self._next_offset == start else GLIMPSE_BYTES
+        return self._next_offset
 
     @property
     def _next_offset(self) -> int:
@@ -218,6 +264,8 @@ class SegmentStream(Generic[Batch]):
     def _ask(self, flow: Flow, replies: SingleReply, after: int = 0) -> asyncio.Future[wire.WireCommand]:
         offset = self._next_offset + after
         length = self._window_bytes if self._stop is None else min(self._window_bytes, self._stop - offset)
+        if self._before_links is not None:
+            length = min(length, self._before_links)
         return replies.ask(flow, wire.ReadSegment(self._name, offset, length, request_id=flow.next_id()))
 
     def _data_of(self, flow: Flow, reply: wire.WireCommand, asked_at: int) -> memoryview:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headrace.client.synchronous.synchronous_transactions_admin import TransactionsAdmin
     from headrace.client.synchronous.synchronous_trust import Trust
     from headrace.client.synchronous.synchronous_watermarks_admin import WatermarksAdmin
+    from headrace.client.zones import ClientZone
     from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 
 
@@ -105,6 +106,11 @@ class Admin:
         from headrace.client.synchronous.synchronous_transactions_admin import TransactionsAdmin
 
         return TransactionsAdmin(self._thread, self._core.transactions)
+
+    @property
+    def zone(self) -> ClientZone:
+        """Where this client runs."""
+        return self._core.zone
 
     def create_scope(self, scope: str, *, exist_ok: bool = False) -> None:
         """Creates a scope. Raises AlreadyExistsError if it exists, unless `exist_ok`."""

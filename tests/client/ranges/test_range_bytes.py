@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from object_server import FAILURES, ObjectServer, serving_object
 
 from headrace.api.plans import Chunk
-from headrace.client.ranges import range_bytes
 from headrace.client.ranges.range_bytes import (
     GATHERED_BYTES_MIN,
     LONGEST_WAIT_S,
-    SMALL_CHUNKS_AT_ONCE,
     RangeBytes,
     gathered,
     one_ahead,
     read_ahead_thread,
 )
+from headrace.client.reading import chunk_reads
+from headrace.client.reading.chunk_reads import SMALL_CHUNKS_AT_ONCE
 from headrace.client.reading.object_reads import ObjectReads
 from headrace.model.errors import CorruptError, UnavailableError
 
@@ -111,7 +111,7 @@ def test_failures_in_a_row_are_outlived(s3: ObjectServer, failures: list[str]) -
 @pytest.fixture
 def _chunks_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks are streamed one after the other, as large ones are."""
-    monkeypatch.setattr(range_bytes, "SMALL_CHUNK_BYTES", 0)
+    monkeypatch.setattr(chunk_reads, "SMALL_CHUNK_BYTES", 0)
 
 
 @pytest.mark.usefixtures("_chunks_are_large")
