@@ -1,0 +1,194 @@
+"""When links are used, and what happens when they fail. The bytes themselves: `test_readers_in_other_zones.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+from object_server import ObjectServer, serving_object
+
+from headrace.api.plans import Chunk, Chunks
+from headrace.client.reading import linked_history
+from headrace.client.reading.linked_history import LinkedHistory
+from headrace.client.zones import ClientZone
+from headrace.model.errors import HeadraceError, TruncatedError, UnauthorizedError, UnavailableError
+
+pytestmark = pytest.mark.anyio
+
+DATA = bytes(index * 7 % 251 for index in range(60_000))
+RUN = 5_000
+EXPIRY_MS = 1_000_000
+
+
+class Source:
+    """A controller: DATA is in S3 in runs. `error` is its answer, if there is one. It counts listings."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.zone = ClientZone("use1-az2")
+        self.run_bytes = RUN
+        self.stored = len(DATA)
+        self.error: HeadraceError | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.listings: list[tuple[int, int]] = []
+
+    async def chunks(
+        self, scope: str, stream: str, segment_id: int, *, from_offset: int, to_offset: int, limit: int
+    ) -> Chunks:
+        self.listings.append((from_offset, to_offset))
+        await self.answers.wait()
+        if self.error is not None:
+            raise self.error
+        found: list[Chunk] = []
+        end = min(to_offset, self.stored)
+        for start in range(from_offset, end, self.run_bytes)[:limit]:
+            stop = min(start + self.run_bytes, end)
+            header = {"Range": f"bytes={start}-{stop - 1}"}
+            found.append(Chunk(start, stop - start, self.url, header, EXPIRY_MS))
+        return Chunks(tuple(found), end, None)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+
+class World:
+    """A history, the source behind it, and the clock that both go by."""
+
+    def __init__(self, server: ObjectServer) -> None:
+        self.server = server
+        self.clock = Clock()
+        self.source = Source(server.url)
+        self.history = LinkedHistory(
+            self.source, "shop", "t", monotonic_s=self.clock.monotonic_s, now_ms=self.clock.now_ms
+        )
+
+    async def read(self, start: int = 0, stop: int | None = None) -> bytes:
+        async with aclosing(self.history.windows(7, start, stop)) as windows:
+            return b"".join([bytes(window) async for window in windows])
+
+
+@asynccontextmanager
+async def serving(failures: Sequence[str] = ()) -> AsyncIterator[World]:
+    with serving_object(DATA) as server:
+        world = World(server.fail(failures))
+        try:
+            yield world
+        finally:
+            await world.history.close()
+
+
+@pytest.fixture(autouse=True)
+def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linked_history, "LINKED_BYTES_MIN", 10_000)
+    monkeypatch.setattr(linked_history, "CHUNK_BYTES_MIN", 1_000)
+    monkeypatch.setattr(linked_history, "LISTED_BYTES_MAX", 30_000)
+
+
+async def test_the_bytes_of_one_listing_are_exact() -> None:
+    async with serving() as world:
+        assert await world.read(100) == DATA[100:30_100]
+        assert await world.read(100, 12_345) == DATA[100:12_345]
+        world.source.stored = 25_000
+        assert await world.read(3_000) == DATA[3_000:25_000]
+
+
+@pytest.mark.parametrize(("start", "stop", "stored"), [(0, 9_999, 60_000), (0, None, 9_999), (51_000, None, 60_000)])
+async def test_few_bytes_are_left_to_the_store(start: int, stop: int | None, stored: int) -> None:
+    async with serving() as world:
+        world.source.stored = stored
+        assert await world.read(start, stop) == b""
+        assert world.server.requests == []
+
+
+async def test_small_runs_are_left_to_the_store() -> None:
+    async with serving() as world:
+        world.source.run_bytes = 999
+        assert await world.read() == b""
+        world.source.run_bytes = 1_000
+        assert await world.read() == DATA[:30_000]
+
+
+@pytest.mark.parametrize("failure", ["gone", "server error", "cut off", "no connection", "range ignored"])
+async def test_a_failure_of_s3_pauses_all_links(failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving([failure]) as world:
+        read = await world.read()
+        assert DATA.startswith(read)
+        assert len(read) < 30_000
+        assert not await world.history.saves("use1-az1")
+        assert await world.read() == b""
+        assert len(world.source.listings) == 1
+        world.clock.now_s = linked_history.PAUSE_S
+        assert await world.history.saves("use1-az1")
+        assert await world.read() == DATA[:30_000]
+
+
+async def test_expired_links_are_listed_again() -> None:
+    async with serving(["expired"] * 6) as world:
+        world.clock.now_s = EXPIRY_MS / 1000
+        assert len(await world.read()) < 30_000
+        world.server.fail()
+        assert await world.read() == DATA[:30_000]
+
+
+@pytest.mark.parametrize("error", [UnavailableError("away"), UnauthorizedError("not for you")])
+async def test_a_controller_that_refuses_pauses_links(error: HeadraceError) -> None:
+    async with serving() as world:
+        world.source.error = error
+        assert await world.read() == b""
+        world.source.error = None
+        assert await world.read() == b""
+        assert len(world.source.listings) == 1
+
+
+async def test_a_silent_controller_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linked_history, "LISTING_S_MAX", 0.05)
+    async with serving() as world:
+        world.source.answers.clear()
+        assert await world.read() == b""
+        assert not await world.history.saves("use1-az1")
+
+
+async def test_a_truncation_is_left_to_the_store_to_tell() -> None:
+    async with serving() as world:
+        world.source.error = TruncatedError("gone")
+        assert await world.read() == b""
+        assert await world.history.saves("use1-az1")
+
+
+@pytest.mark.parametrize(("zone", "saves"), [("use1-az1", True), ("use1-az2", False), ("", False)])
+async def test_links_save_only_between_zones(zone: str, *, saves: bool) -> None:
+    async with serving() as world:
+        assert await world.history.saves(zone) is saves
+
+
+async def test_no_more_segments_than_turns_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linked_history, "SEGMENTS_AT_ONCE", 2)
+    async with serving() as world:
+        world.source.answers.clear()
+        reads = [asyncio.ensure_future(world.read()) for _ in range(5)]
+        while len(world.source.listings) < 2:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        assert len(world.source.listings) == 2
+        reads[0].cancel()
+        world.source.answers.set()
+        assert await asyncio.gather(*reads[1:]) == [DATA[:30_000]] * 4
+
+
+async def test_a_reading_that_is_left_closes_its_connection() -> None:
+    async with serving() as world:
+        async with aclosing(world.history.windows(7, 0, None)) as windows:
+            first = await anext(windows)
+        assert DATA.startswith(first)
+        assert await world.read() == DATA[:30_000]
