@@ -32,6 +32,7 @@ STORE_METRICS: Final = (
     EmbeddedMetric("BytesIn", "Bytes", "data of appends that entered the log in the minute"),
     EmbeddedMetric("EventsIn", "Count", "events in these appends"),
     EmbeddedMetric("BytesOut", "Bytes", "data in answers to reads in the minute"),
+    EmbeddedMetric("BytesToOtherZones", "Bytes", "bytes sent to replicas and clients in other zones in the minute"),
     EmbeddedMetric("FlushLagSeconds", "Seconds", "age of the oldest data that is not in tier 2"),
     EmbeddedMetric("UnflushedRatio", "Percent", "part of the cache that holds data which is not in tier 2"),
     EmbeddedMetric("ThrottledSeconds", "Seconds", "pauses of all connections in the minute"),

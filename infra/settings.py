@@ -17,6 +17,8 @@ from constructs import Node
 from headrace import topology
 from headrace.certificate_names import DOMAIN, certificate_labels
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
+from headrace.model.errors import InvalidRequestError
+from headrace.model.zone_networks import ZONE_NETWORKS_MAX, ZoneNetworks
 from headrace.topology.services import EXTERNAL_ACCESS
 
 DEFAULT_VPC_CIDR = "10.73.0.0/16"
@@ -83,8 +85,10 @@ class Settings:
     volume. `spark_job` adds the Glue job and the NAT gateway that it needs, and `spark_jobs` names further jobs.
     `keep_data` keeps table and bucket when their stack is deleted.
     `account_concurrency` is the account's quota of Lambda executions at once, of which some are reserved if it allows.
-    `metrics_from` is a security group or an IPv4 network that may read the metrics of stores. `copies` is how many
-    stores keep each entry of a log until S3 has it; None: what the topology says for this number of zones.
+    `metrics_from` is a security group or an IPv4 network that may read the metrics of stores. `zone_networks` are
+    networks of clients outside the VPC, with their zones ("use1-az1=10.1.0.0/24"): stores count what they send to other
+    zones. `copies` is how many stores keep each entry of a log until S3 has it; None: what the topology says for this
+    number of zones.
 
     `containers` and `buckets` must never change after the first deployment; `s3_containers`, additional containers for
     streams that S3 acknowledges, may change once, from 0. `calls_per_second` bounds the API, for all
@@ -108,6 +112,7 @@ class Settings:
     alarm_email: str | None = None
     account_concurrency: int = ACCOUNT_CONCURRENCY
     metrics_from: str | None = None
+    zone_networks: str | None = None
     copies: int | None = None
     stores_per_zone: int = topology.SEGMENT_STORES.stores_per_zone
     store_cpu: int = topology.SEGMENT_STORES.cores
@@ -149,6 +154,8 @@ class Settings:
             raise ValueError(f"vpc_cidr: {self.vpc_cidr} must be between /16 and /{VPC_PREFIX_BITS_MAX}")
         if self.alarm_email is not None and "@" not in self.alarm_email:
             raise ValueError(f"alarm_email: {self.alarm_email!r} is not an address")
+        if self.zone_networks is not None:
+            _check_zone_networks(self.zone_networks, self.vpc_cidr)
         if self.metrics_from is not None:
             _check_metrics_source(self.metrics_from)
         if self.account_concurrency < 1:
@@ -316,6 +323,7 @@ class Settings:
             alarm_email=_text(node, "alarm_email"),
             account_concurrency=_number(node, "account_concurrency", ACCOUNT_CONCURRENCY),
             metrics_from=_text(node, "metrics_from"),
+            zone_networks=_text(node, "zone_networks"),
             copies=_number(node, "copies", 0) if node.try_get_context("copies") is not None else None,
             stores_per_zone=_number(node, "stores_per_zone", usual.stores_per_zone),
             store_cpu=_number(node, "store_cpu", usual.store_cpu),
@@ -384,6 +392,20 @@ def _check_metrics_source(source: str) -> None:
             raise ValueError(f"metrics_from: {source!r} is not the id of a security group such as sg-0a1b2c3d4e5f60718")
         return
     _private_network("metrics_from", source)
+
+
+def _check_zone_networks(text: str, vpc_cidr: str) -> None:
+    """Refuse what stores could not read, and subnets of the VPC itself, whose zones the templates know."""
+    try:
+        networks = ZoneNetworks.parse(text).networks
+    except InvalidRequestError as error:
+        raise ValueError(f"zone_networks: {error.message}") from error
+    if len(networks) > ZONE_NETWORKS_MAX // 2:  # the others are for the subnets of the VPC
+        raise ValueError(f"zone_networks: at most {ZONE_NETWORKS_MAX // 2} networks are allowed, not {len(networks)}")
+    vpc = ipaddress.IPv4Network(vpc_cidr)
+    for network in networks:
+        if isinstance(network, ipaddress.IPv4Network) and network.overlaps(vpc):
+            raise ValueError(f"zone_networks: {network} overlaps {vpc_cidr}, the network of the stores")
 
 
 def _text(node: Node, name: str) -> str | None:

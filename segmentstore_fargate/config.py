@@ -19,6 +19,7 @@
 | HEADRACE_CLUSTER_ID | names the deployment to its stores, 32 hexadecimal digits | required with 3 copies |
 | HEADRACE_ADVERTISED_HOST | address that clients get | the task's on ECS, else LISTEN_HOST |
 | HEADRACE_ZONE | availability zone id | local |
+| HEADRACE_ZONE_NETWORKS | networks of clients with their zones, such as use1-az1=10.0.0.0/24; for metrics | none |
 | HEADRACE_METADATA_TABLE, HEADRACE_CHUNK_BUCKET | DynamoDB table and S3 bucket | required |
 | HEADRACE_SCALING_REPORTS_QUEUE_URL | SQS queue for reports of hot and cold segments | none: they are only logged |
 | HEADRACE_CACHE_BYTES | memory for data: appended, and read from S3 | 512 MiB |
@@ -83,6 +84,7 @@ from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.replica_placement import LOCAL_ZONE
 from headrace.model.tls_modes import NAME_CHARACTERS_MAX, TlsMode, is_tls_name
+from headrace.model.zone_networks import ZoneNetworks
 from headrace.ports.token_keys import TokenKeySource
 from headrace.segmentstore.connections.receive_memory import receive_bytes_min
 from headrace.segmentstore.log.journal.journal_commits import JOURNAL_FILE_BYTES
@@ -138,6 +140,7 @@ class StoreConfig:
     listen_port: int
     advertised_host: str | None
     zone: str
+    zone_networks: ZoneNetworks
     metadata_table: str
     chunk_bucket: str
     scaling_reports_queue_url: str | None
@@ -210,6 +213,7 @@ def read_config(environment: Mapping[str, str]) -> StoreConfig:
         listen_port=ports["HEADRACE_LISTEN_PORT"] or 0,
         advertised_host=environment.get("HEADRACE_ADVERTISED_HOST") or None,
         zone=zone,
+        zone_networks=_read_zone_networks(environment),
         metadata_table=read.text("HEADRACE_METADATA_TABLE"),
         chunk_bucket=read.text("HEADRACE_CHUNK_BUCKET"),
         scaling_reports_queue_url=environment.get("HEADRACE_SCALING_REPORTS_QUEUE_URL") or None,
@@ -327,6 +331,13 @@ def _read_networks(environment: Mapping[str, str], name: str) -> tuple[Network, 
         return tuple(ip_network(network.strip()) for network in found.split(",") if network.strip())
     except ValueError as error:
         raise InvalidRequestError(f"{name} is {found!r}, expected networks such as 10.0.0.0/16: {error}") from error
+
+
+def _read_zone_networks(environment: Mapping[str, str]) -> ZoneNetworks:
+    try:
+        return ZoneNetworks.parse(environment.get("HEADRACE_ZONE_NETWORKS", ""))
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"HEADRACE_ZONE_NETWORKS: {error.message}") from error
 
 
 def _read_copies(read: _Reader) -> int:

@@ -19,6 +19,8 @@ from prometheus_client.registry import Collector
 from headrace.adapters.tcp.arrivals import Failure
 from headrace.adapters.tcp.listener import Bound, WireListener
 from headrace.codec.delegation_tokens import TOKEN_EXPIRED, TOKEN_INVALID
+from headrace.model.replica_placement import LOCAL_ZONE
+from headrace.model.zone_networks import UNKNOWN_ZONE
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.metrics import JournalMetrics, MeasuredChunkStorage, MeasuredMetadataStore, RequestMetrics
 from headrace.segmentstore.store import SegmentStore
@@ -45,6 +47,14 @@ class MeasuredStore:
     replication: MeasuredReplication | None = None
     log_storage: MeasuredChunkStorage | None = None
     tls: TlsUpkeep | None = None
+    zone: str = LOCAL_ZONE
+
+    def bytes_to_other_zones(self) -> int:
+        """Sent to clients and to replicas. Those whose zone is not known do not count, and all stores of a machine do
+        not either."""
+        replicas = self.replication.ledgers.metrics.sent_bytes if self.replication is not None else {}
+        sent = (*self.store.metrics.sent_bytes.items(), *replicas.items())
+        return sum(count for zone, count in sent if zone not in ("", self.zone, UNKNOWN_ZONE))
 
 
 def _by_use(
@@ -263,6 +273,13 @@ STORE_METRICS: Final[tuple[Metric[MeasuredStore], ...]] = (
         "bytes of data in answers to reads",
         lambda s: _by_source(s.store.metrics.read_bytes, s.store.metrics.storage_read_bytes),
         ("source",),
+    ),
+    Metric(
+        "counter",
+        "headrace_client_sent_bytes_total",
+        "bytes sent to clients, by the zone of the client's address; before TLS",
+        lambda s: {(zone,): count for zone, count in sorted(s.store.metrics.sent_bytes.items())},
+        ("zone",),
     ),
     Metric("gauge", "headrace_held_reads", "reads that wait for data at a tail", lambda s: s.listener.held_reads),
     Metric(

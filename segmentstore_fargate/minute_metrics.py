@@ -152,6 +152,7 @@ READINGS: Final[Mapping[str, Reading]] = MappingProxyType(
         "BytesIn": _of_containers(lambda container: container.append_bytes),
         "EventsIn": _of_containers(lambda container: container.append_events),
         "BytesOut": _count(lambda s: s.store.metrics.read_bytes),
+        "BytesToOtherZones": _count(lambda s: s.bytes_to_other_zones()),
         "FlushLagSeconds": _gauge(
             lambda s: max((flush_lag_s(s.store, owned) for owned in s.store.owned.values()), default=0.0)
         ),

@@ -97,6 +97,7 @@ class Replication:
             self._logs.peers.address_of,
             tls=self._tls.links,
             on_batch=metrics.batch_bytes.record,
+            on_sent=metrics.count_sent,
             on_corrupt=metrics.count_corrupt_message,
         )
         self._listener = ReplicaListener(

@@ -87,6 +87,13 @@ REPLICATION_METRICS: Final[tuple[Metric[MeasuredReplication], ...]] = (
     ),
     Metric(
         "counter",
+        "headrace_replica_sent_bytes_total",
+        "bytes sent to replicas of other stores, by the zone of the store; before TLS",
+        lambda r: {(zone,): count for zone, count in sorted(r.ledgers.metrics.sent_bytes.items())},
+        ("zone",),
+    ),
+    Metric(
+        "counter",
         "headrace_replica_corrupt_messages_total",
         "messages of other stores that could not be decoded, such as entries with a wrong checksum; each ends its link",
         lambda r: r.ledgers.metrics.corrupt_messages,

@@ -126,6 +126,7 @@ class SegmentStoreProcess:
             self._replication.measured if self._replication is not None else None,
             measured_logs,
             self._tls,
+            config.zone,
         )
         self._metrics = MetricsPage(measured)
         self._minute_report = self._report_minutes(measured)
@@ -143,6 +144,7 @@ class SegmentStoreProcess:
             reserved_networks=config.reserved_networks,
             receive_bytes=config.receive_bytes,
             tls=self._tls.clients,
+            networks=config.zone_networks,
         )
 
     def _report_minutes(self, measured: MeasuredStore) -> MinuteReport | None:

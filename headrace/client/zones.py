@@ -10,7 +10,6 @@ import asyncio
 import http.client
 import json
 import os
-import re
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Final
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.replica_placement import LOCAL_ZONE
+from headrace.model.zone_networks import is_zone_id
 
 ZONE_VARIABLE: Final = "HEADRACE_ZONE"
 """Names the zone of a store, and that of a client. Empty for a client: its zone counts as unknown."""
@@ -35,7 +35,6 @@ _NO_INSTANCE_VARIABLE: Final = "AWS_EC2_METADATA_DISABLED"
 """As for the AWS SDKs."""
 _VENDOR_FILE: Final = Path("/sys/devices/virtual/dmi/id/sys_vendor")
 _VENDOR: Final = "Amazon EC2"
-_ZONE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 class ClientZone:
@@ -52,7 +51,7 @@ class ClientZone:
     ) -> None:
         self._given = environment.get(ZONE_VARIABLE) if given is None else given
         self._is_searched = is_searched
-        if self._given and _ZONE.fullmatch(self._given) is None:
+        if self._given and not is_zone_id(self._given):
             raise InvalidRequestError(f"{self._given[:100]!r} is not the id of a zone, as use1-az1 is")
 
     async def differs_from(self, store_zone: str) -> bool:
@@ -94,7 +93,7 @@ class ZoneSearch:
                 found = self._look()
             except (OSError, ValueError, http.client.HTTPException):  # no answer, or one that has no zone
                 found = ""
-            self._zone = found if _ZONE.fullmatch(found) else ""
+            self._zone = found if is_zone_id(found) else ""
         return self._zone
 
     def _look(self) -> str:

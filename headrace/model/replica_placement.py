@@ -44,11 +44,12 @@ class Placement:
 
 
 class ReplicaAddress(NamedTuple):
-    """`tls_name` is that in the store's certificate; "": its store uses no TLS."""
+    """`tls_name` is that in the store's certificate; "": its store uses no TLS. `zone` is where the store is."""
 
     host: str
     port: int
     tls_name: str = ""
+    zone: str = ""
 
 
 def replica_of(lease: StoreLease) -> ReplicaId | None:
@@ -84,7 +85,7 @@ def address_of(replica: ReplicaId, leases: Iterable[StoreLease]) -> ReplicaAddre
     lease = lease_of(replica, leases)
     if lease is None or not lease.replica_port:
         return None
-    return ReplicaAddress(lease.host, lease.replica_port, lease.tls_name)
+    return ReplicaAddress(lease.host, lease.replica_port, lease.tls_name, lease.zone)
 
 
 def is_destroyed(replica: ReplicaId, leases: Iterable[StoreLease]) -> bool:

@@ -108,7 +108,8 @@ class StoreMetrics:
     """The metrics that the containers of a store share. `connections` is the current number; the rest are totals.
 
     `connections_refused` counts by the bound that was reached, `handshakes_failed` by the reason, and `tokens_refused`
-    by the code of the error. `plaintext_connections` are those that were opened without TLS. `reads` counts reads
+    by the code of the error. `sent_bytes` counts what went to clients, before TLS, by the zone of their address.
+    `plaintext_connections` are those that were opened without TLS. `reads` counts reads
     answered with data, `storage_reads` those of them that needed tier 2.
     """
 
@@ -121,6 +122,7 @@ class StoreMetrics:
         "protocol_errors",
         "read_bytes",
         "reads",
+        "sent_bytes",
         "storage_read_bytes",
         "storage_reads",
         "throttled_s",
@@ -136,6 +138,7 @@ class StoreMetrics:
         self.protocol_errors = 0
         self.reads = 0
         self.read_bytes = 0
+        self.sent_bytes: Counter[str] = Counter()
         self.storage_reads = 0
         self.storage_read_bytes = 0
         self.throttled_s = 0.0

@@ -81,11 +81,17 @@ def deployed_namespace(stack: cdk.Stack) -> servicediscovery.IPrivateDnsNamespac
 
 
 class DeployedNetwork(Construct):
-    """The network seen from one stack. `cidrs` and `zones` are those of the store subnets, in their order."""
+    """The network seen from one stack. `cidrs` and `zones` are those of the store subnets, in their order.
 
-    def __init__(self, stack: cdk.Stack, *, cidrs: Sequence[str], zones: Sequence[str]) -> None:
+    `client_cidrs` are those of the client subnets, in the order of their zones; empty if there are none.
+    """
+
+    def __init__(
+        self, stack: cdk.Stack, *, cidrs: Sequence[str], zones: Sequence[str], client_cidrs: Sequence[str]
+    ) -> None:
         super().__init__(stack, "Network")
         self._cidrs, self._zones = list(cidrs), list(zones)
+        self._client_cidrs = list(client_cidrs)
         acknowledge(self, "Annotation::@aws-cdk/aws-ec2:noSubnetRouteTableId", NO_ROUTES_REASON)
 
     @cached_property
@@ -131,6 +137,14 @@ class DeployedNetwork(Construct):
     def zones(self) -> list[str]:
         """The names of the zones of the store subnets."""
         return self._zones
+
+    def zone_networks(self) -> list[str]:
+        """The subnets of stores and functions, and of clients, with their zones: "use1-az1=10.0.0.0/24"."""
+        ids = self.zone_ids
+        pairs = [*zip(ids, self._cidrs, strict=True)]
+        if self._client_cidrs:
+            pairs += zip(ids, self._client_cidrs, strict=True)
+        return [f"{zone}={cidr}" for zone, cidr in pairs]
 
     @property
     def zone_ids(self) -> list[str]:

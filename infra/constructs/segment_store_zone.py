@@ -76,6 +76,8 @@ class StoreTaskShared:
     copies: int
     function_networks: tuple[str, ...]
     """The subnets of the functions that reach stores: connections are reserved for them."""
+    zone_networks: str
+    """The networks of clients with their zones."""
     replica_secret: secretsmanager.ISecret | None
     """What the stores prove to each other; None with one copy."""
     token_environment: Mapping[str, str]
@@ -265,6 +267,7 @@ def _environment(scope: Construct, index: int, count: int, zone_id: str, shared:
             "HEADRACE_CONNECTIONS_PER_ADDRESS_MAX": str(shared.size.connections_per_address_max),
             "HEADRACE_RESERVED_NETWORKS": ",".join(shared.function_networks),
             "HEADRACE_ZONE": zone_id,
+            "HEADRACE_ZONE_NETWORKS": shared.zone_networks,
             "HEADRACE_METADATA_TABLE": topology.METADATA_TABLE.name,
             "HEADRACE_CHUNK_BUCKET": resources.chunk_bucket_name,
             "HEADRACE_SCALING_REPORTS_QUEUE_URL": resources.queue_url(topology.SCALING_REPORTS_QUEUE),

@@ -105,6 +105,9 @@ class StoreNetwork(Construct):
                 stack,
                 cidrs=[subnet.ipv4_cidr_block for subnet in subnets],
                 zones=[subnet.availability_zone for subnet in subnets],
+                client_cidrs=[subnet.ipv4_cidr_block for subnet in self._subnets(self.client_subnets)]
+                if self.has_client_subnets
+                else [],
             )
         return self._seen[stack.node.path]
 

@@ -68,6 +68,16 @@ STORE_PANELS: Final = (
     ),
     StorePanel(
         "traffic",
+        "Bytes sent to other zones",
+        "Bps",
+        (("BytesToOtherZones", "Sum"),),
+        (
+            ("sum by (instance, zone) (rate(headrace_replica_sent_bytes_total[5m]))", "{{instance}} copies {{zone}}"),
+            ("sum by (instance, zone) (rate(headrace_client_sent_bytes_total[5m]))", "{{instance}} clients {{zone}}"),
+        ),
+    ),
+    StorePanel(
+        "traffic",
         "Events written",
         "cps",
         (("EventsIn", "Sum"),),

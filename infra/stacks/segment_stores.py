@@ -97,6 +97,7 @@ class SegmentStoresStack(cdk.Stack):
             s3_environment=settings.s3_environment,
             copies=settings.log_copies,
             function_networks=tuple(subnet.ipv4_cidr_block for subnet in subnets),
+            zone_networks=",".join(filter(None, [*seen.zone_networks(), settings.zone_networks])),
             replica_secret=secret if settings.is_replicated else None,
             token_environment=token_environment(settings.effective_grants(SEGMENT_STORES.grants)),
             tls=settings.tls,

@@ -75,3 +75,19 @@ async def test_what_a_turn_of_the_loop_sends_is_one_batch():
         await ends.host.until(lambda: sum(isinstance(message, Entry) for message in ends.host.messages) == 3)
         entry_bytes = len(encode_message(Entry(*entry(0, b"abcd"))))
         assert 3 * entry_bytes in ends.batches[before:]
+
+
+async def test_bytes_are_counted_for_the_zone_of_the_replica():
+    """Also those that the kernel takes later, or in the middle of a turn."""
+    async with replica_ends() as ends:
+        await ends.connect()
+        before = ends.sent["use1-az2"]
+        for number in range(20):
+            header, payload = entry(number, b"x" * (1 << 20))
+            ends.links.send_entry(PEER, header, (payload,))
+            if number % 5 == 0:
+                ends.links.detach()
+        await ends.host.until(lambda: sum(isinstance(message, Entry) for message in ends.host.messages) == 20)
+        entries = 20 * len(encode_message(Entry(*entry(0, b"x" * (1 << 20)))))
+        assert entries <= ends.sent["use1-az2"] - before < entries + 1000
+        assert set(ends.sent) == {"use1-az2"}

@@ -197,6 +197,19 @@ def test_connections_are_reserved_for_the_functions(assembly: Assembly, services
         assert len(reserved) == len(services)
 
 
+def test_stores_know_the_zones_of_their_clients(assembly: Assembly, services, as_text: Callable[[object], str]):
+    """Those in the subnets of the deployment; others are a setting."""
+    subnets = [each.properties["CidrBlock"] for each in assembly.resources("AWS::EC2::Subnet")]
+    for service in services:
+        environment = _environment(assembly, service)
+        entries = as_text(environment["HEADRACE_ZONE_NETWORKS"]).split(",")
+        assert len(entries) == 2 * len(services)
+        for index, entry in enumerate(entries):
+            zone, _, network = entry.partition("=")
+            assert f"headracenetworkstorezone{index % len(services)}" in zone
+            assert network in subnets
+
+
 def test_what_older_tasks_need_stays(assembly: Assembly, smallest_assembly: Assembly, as_text: Callable[[object], str]):
     """ECS may start a task of before again, with other copies or tokens: its secret and its roles are as they were."""
 

@@ -26,6 +26,7 @@ from headrace.model.cluster import (
 )
 from headrace.model.container_logs import COPIES, REPLICA_ID_BYTES, ReplicaId
 from headrace.model.replica_placement import (
+    ReplicaAddress,
     address_of,
     assign,
     first_members,
@@ -191,8 +192,8 @@ def test_a_replica_whose_lease_expired_may_come_back():
 
 
 def test_a_replica_is_reached_at_the_address_of_its_store():
-    assert address_of(replica("b"), THREE) == ("host-b", 12745, "")
-    assert address_of(replica("b"), [lost(B, NOW_MS)]) == ("host-b", 12745, "")
+    assert address_of(replica("b"), THREE) == ReplicaAddress("host-b", 12745, zone=B.zone)
+    assert address_of(replica("b"), [lost(B, NOW_MS)]) == ReplicaAddress("host-b", 12745, zone=B.zone)
     assert address_of(replica("x"), THREE) is None
     assert address_of(replica("b"), [replace(B, replica_port=0)]) is None
     assert lease_of(replica("c"), THREE) == C

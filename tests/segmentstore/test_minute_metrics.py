@@ -15,6 +15,7 @@ from headrace.adapters import log_lines
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.embedded_metrics import STORE_METRICS
 from headrace.model.errors import NotFoundError, UnavailableError
+from headrace.model.zone_networks import UNKNOWN_ZONE
 from headrace.ports.metadata_store import Key, Replace, WriteConflictError
 from headrace.segmentstore.metrics import (
     LATENCY_BOUNDS_S,
@@ -115,6 +116,18 @@ async def test_refusals_count_whatever_their_reason(world: World):
         values = minute.read()
     assert (values["ConnectionsRefused"], values["TokenFailures"], values["TlsFailures"]) == (3, 4, 5)
     assert (values["ThrottledSeconds"], values["BytesOut"]) == (1.5, 6)
+
+
+async def test_bytes_to_other_zones_are_of_known_ones(world: World):
+    async with world.running() as running:
+        minute, measured = _minute(running)
+        measured = replace(measured, zone="use1-az1")
+        minute.measured = measured
+        sent = measured.store.metrics.sent_bytes
+        sent.update({"use1-az1": 1, "use1-az2": 20, "use1-az3": 300, UNKNOWN_ZONE: 4000})
+        assert minute.read()["BytesToOtherZones"] == 320
+        sent["use1-az2"] += 5
+        assert minute.read()["BytesToOtherZones"] == 5
 
 
 async def test_a_container_that_was_opened_again_counts_from_0(world: World):

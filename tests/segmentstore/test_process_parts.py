@@ -69,6 +69,7 @@ def test_what_is_set_is_what_counts():
         "HEADRACE_CONNECTIONS_MAX": "9",
         "HEADRACE_CONNECTIONS_PER_ADDRESS_MAX": "8",
         "HEADRACE_RESERVED_NETWORKS": "10.0.0.0/25, 10.0.1.0/25",
+        "HEADRACE_ZONE_NETWORKS": "use1-az1=10.0.0.0/25",
     }
     found = read_config({**REQUIRED, **settings})
     limits, tables = found.limits, found.table_limits
@@ -78,6 +79,7 @@ def test_what_is_set_is_what_counts():
     assert (tables.all_tails_memory_bytes, tables.cached_blocks_bytes) == (7 << 20, 8 << 20)
     assert (found.connections_max, found.connections_per_address_max) == (9, 8)
     assert found.reserved_networks == (IPv4Network("10.0.0.0/25"), IPv4Network("10.0.1.0/25"))
+    assert found.zone_networks.zone_of("10.0.0.1") == "use1-az1"
     usual = read_config(REQUIRED)
     assert (usual.limits, usual.table_limits) == (StorageLimits(), TableLimits())
 
@@ -106,6 +108,7 @@ def test_a_missing_variable_is_named(missing):
         ("HEADRACE_CONNECTIONS_MAX", "0"),
         ("HEADRACE_CONNECTIONS_PER_ADDRESS_MAX", "0"),
         ("HEADRACE_RESERVED_NETWORKS", "10.0.0.1/25"),
+        ("HEADRACE_ZONE_NETWORKS", "10.0.0.0/25"),
         ("HEADRACE_PROCESSES", "0"),
         ("HEADRACE_PROCESSES", "9"),
         ("HEADRACE_PROCESS", "1"),

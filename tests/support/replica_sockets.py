@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -119,6 +120,8 @@ class Ends:
     batches: list[int]
     corrupt: list[str]
     """The ends at which a message could not be decoded."""
+    sent: Counter[str]
+    """The bytes that the links have sent, by zone."""
 
     async def connect(self, session: int = 1) -> None:
         """Return when the host has received an OPEN."""
@@ -143,6 +146,7 @@ async def replica_ends(
     before = asyncio.all_tasks()
     host = host or RecordingHost(PEER)
     batches: list[int] = []
+    sent: Counter[str] = Counter()
     corrupt: list[str] = []
     listener = ReplicaListener(
         host,
@@ -157,19 +161,20 @@ async def replica_ends(
     await listener.start(bound)
     proxy = Proxy(port)
     proxy.start()
-    addresses = {PEER: ReplicaAddress("127.0.0.1", proxy.port, tls_name)}
+    addresses = {PEER: ReplicaAddress("127.0.0.1", proxy.port, tls_name, "use1-az2")}
     links = TcpReplicaLinks(
         identity(OWNER, owner_secret),
         addresses.get,
         times=times,
         tls=tls,
         on_batch=batches.append,
+        on_sent=lambda zone, count: sent.update({zone: count}),
         on_corrupt=lambda: corrupt.append("owner"),
     )
     events = RecordingEvents()
     links.start(events)
     try:
-        yield Ends(links, events, host, listener, proxy, addresses, port, batches, corrupt)
+        yield Ends(links, events, host, listener, proxy, addresses, port, batches, corrupt, sent)
     finally:
         await links.close()
         await listener.close()

@@ -25,6 +25,7 @@ from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import HeadraceError
 from headrace.model.log_classes import ContainerLayout
+from headrace.model.zone_networks import ZoneNetworks
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.segmentstore.log.composite_ledgers import CompositeLedgers
@@ -158,6 +159,8 @@ class World:
     """The containers of its stores that have stopped for good, and why."""
     random: Random = field(default_factory=lambda: Random(42))
     tls: ServerTls = field(default_factory=ServerTls)
+    networks: ZoneNetworks = field(default_factory=ZoneNetworks)
+    """The zones of the clients of a store."""
     maintenance: bool = True
     """Whether the periodic tasks of containers run by themselves. Without them a test calls `maintenance.run_pass`."""
 
@@ -204,7 +207,7 @@ class World:
         )
         if store.tokens is not None and self.token_keys is not None:
             store.tokens.use(self.token_keys)
-        listener = WireListener(store, lambda: self.random.getrandbits(128), tls=self.tls)
+        listener = WireListener(store, lambda: self.random.getrandbits(128), tls=self.tls, networks=self.networks)
         running = RunningStore(self, store, journal, listener)
         try:
             for container in range(layout.count) if self.opens is None else self.opens:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -19,6 +19,7 @@ from typing import Final, cast
 from headrace.adapters.tcp.arrivals import Arrivals, ServerTls
 from headrace.model.errors import HeadraceError
 from headrace.model.log_limits import LogLimit
+from headrace.model.zone_networks import ZoneNetworks
 from headrace.segmentstore.connections.receive_memory import PATIENCE_S, ReceiveMemory
 from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.store import SegmentStore
@@ -133,7 +134,8 @@ def bind_socket(host: str, port: int) -> socket.socket:
 class WireListener:
     """`random_uuid` gives unsigned 128-bit numbers. See `ConnectionBounds` for the bounds of connections.
 
-    `tls` says whether peers must, may or must not use TLS.
+    `tls` says whether peers must, may or must not use TLS. `networks` tell the zones of peers, by which bytes that were
+    sent are counted.
     """
 
     def __init__(
@@ -146,8 +148,10 @@ class WireListener:
         reserved_networks: Sequence[Network] = (),
         receive_bytes: int = RECEIVE_BYTES,
         tls: ServerTls | None = None,
+        networks: ZoneNetworks | None = None,
     ) -> None:
         self._store = store
+        self._networks = networks or ZoneNetworks()
         self._random_uuid = random_uuid
         self.connections_max = connections_max
         self._bounds = ConnectionBounds(connections_max, connections_per_address_max, reserved_networks)
@@ -234,7 +238,7 @@ class WireListener:
         self._store.metrics.connections = self._bounds.total
 
     def open(self, address: str, peer: str) -> asyncio.BufferedProtocol:
-        return _Connection(self, address, peer)
+        return _Connection(self, address, peer, self._networks.zone_of(address), self._store.metrics.sent_bytes)
 
     # For the connections
 
@@ -285,8 +289,13 @@ class _Connection(asyncio.BufferedProtocol):
 
     session: Session
 
-    def __init__(self, listener: WireListener, address: str, peer: str) -> None:
+    def __init__(
+        self, listener: WireListener, address: str, peer: str, zone: str, sent_bytes: MutableMapping[str, int]
+    ) -> None:
+        """`sent_bytes` counts by zone; `zone` is that of the peer."""
         self._listener = listener
+        self._zone = zone
+        self._sent_bytes = sent_bytes
         self._transport: asyncio.Transport | None = None
         self._address = address
         self._peer = peer
@@ -342,6 +351,7 @@ class _Connection(asyncio.BufferedProtocol):
             gathered.append(part)
         if small:
             gathered.append(b"".join(small))
+        self._sent_bytes[self._zone] += sum(map(len, gathered))
         self._transport.writelines(gathered)
 
     def pause_receiving(self) -> None:

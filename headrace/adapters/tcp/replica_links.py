@@ -184,7 +184,8 @@ class _Peer:
 class TcpReplicaLinks:
     """`identity` is that of this process. `address_of` is asked for each dial. `tls` None: it is off.
 
-    `on_batch` is told the bytes that a link sends in one turn of the loop. `on_corrupt` is called for each link that
+    `on_batch` is told the bytes that a link sends in one turn of the loop. `on_sent` is told the zone of a replica and
+    the bytes that the kernel has taken. `on_corrupt` is called for each link that
     ends because a message could not be decoded.
     """
 
@@ -197,9 +198,11 @@ class TcpReplicaLinks:
         tls: LinkTls | None = None,
         nonce: Nonce = secrets.token_bytes,
         on_batch: Callable[[int], object] = lambda _count: None,
+        on_sent: Callable[[str, int], object] = lambda _zone, _count: None,
         on_corrupt: Callable[[], object] = lambda: None,
     ) -> None:
         self.on_batch = on_batch
+        self.on_sent = on_sent
         self._on_corrupt = on_corrupt
         self._identity = identity
         self._address_of = address_of
@@ -322,7 +325,7 @@ class TcpReplicaLinks:
                 sock.close()
             raise
         else:
-            self._connected(replica, peer, sock, answer)
+            self._connected(replica, peer, sock, answer, address.zone)
 
     def _tls_to(self, address: ReplicaAddress) -> StoreTls | None:
         """How to encrypt a link; None: not at all."""
@@ -351,7 +354,7 @@ class TcpReplicaLinks:
             await send_all(sock, proof)
         return answer
 
-    def _connected(self, replica: ReplicaId, peer: _Peer, sock: socket.socket, answer: HelloOk) -> None:
+    def _connected(self, replica: ReplicaId, peer: _Peer, sock: socket.socket, answer: HelloOk, zone: str) -> None:
         opens, peer.opens, peer.dial = peer.opens, {}, None
         if answer.replica != replica:
             sock.close()
@@ -361,7 +364,7 @@ class TcpReplicaLinks:
             self.events.other_replica(replica)
             return
         peer.failure_was_logged, peer.redial_s = False, 0.0
-        peer.link = _Link(self, replica, sock)
+        peer.link = _Link(self, replica, sock, zone)
         self.heard(replica)
         _log.info("event=replica_link_up replica=%s incarnation=%d", replica.hex(), answer.incarnation)
         for message in opens.values():
@@ -402,8 +405,9 @@ class TcpReplicaLinks:
 class _Link:
     """The socket to one replica that has proved itself."""
 
-    def __init__(self, links: TcpReplicaLinks, replica: ReplicaId, sock: socket.socket) -> None:
+    def __init__(self, links: TcpReplicaLinks, replica: ReplicaId, sock: socket.socket, zone: str) -> None:
         self._links = links
+        self._zone = zone
         self._replica = replica
         self._sock = sock
         self._loop = asyncio.get_running_loop()
@@ -468,11 +472,13 @@ class _Link:
     def _flush(self) -> None:
         if not self._is_open:
             return
+        waiting_bytes = self._queue.waiting_bytes
         try:
             is_empty = self._queue.flush()
         except OSError as problem:
             self.end(str(problem))
             return
+        self._links.on_sent(self._zone, waiting_bytes - self._queue.waiting_bytes)
         if is_empty == self._is_blocked:
             self._is_blocked = not is_empty
             if is_empty:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
@@ -89,10 +90,10 @@ class ReplicationMetrics:
     """The metrics of a process. `nacks` counts the refusals that its owners got from replicas, by name.
 
     `batch_bytes` are the sizes of what a link sends in one turn of the loop, `corrupt_messages` the messages of other
-    stores that could not be decoded.
+    stores that could not be decoded. `sent_bytes` counts what went to replicas, by the zone of their store.
     """
 
-    __slots__ = ("batch_bytes", "catch_up_bytes", "corrupt_messages", "logs", "nacks")
+    __slots__ = ("batch_bytes", "catch_up_bytes", "corrupt_messages", "logs", "nacks", "sent_bytes")
 
     def __init__(self) -> None:
         self.batch_bytes = Histogram(SIZE_BOUNDS_BYTES)
@@ -100,12 +101,17 @@ class ReplicationMetrics:
         self.corrupt_messages = 0
         self.nacks = dict.fromkeys(_NACK_NAMES.values(), 0)
         self.logs: dict[int, LogMetrics] = {}
+        self.sent_bytes: Counter[str] = Counter()
 
     def begin(self, container: int, now_s: float) -> LogMetrics:
         """The metrics of a log whose recovery begins."""
         log = self.logs.setdefault(container, LogMetrics())
         log.begin(now_s)
         return log
+
+    def count_sent(self, zone: str, count: int) -> None:
+        """So many bytes went to a store in `zone`."""
+        self.sent_bytes[zone] += count
 
     def count_corrupt_message(self) -> None:
         self.corrupt_messages += 1
