@@ -53,6 +53,9 @@ class Prices:
     """To the internet; less from 10 TB a month on."""
     STORED_GB_MONTH: Final = 0.023
     MILLION_PUTS: Final = 5.0
+    MILLION_GETS: Final = 0.40
+    MILLION_LISTINGS: Final = 2.0
+    """Of links to history: a call of the API 1.00, its function 0.55, two reads of DynamoDB, and a log line."""
     MILLION_WRITE_UNITS: Final = 0.625
 
     SHARD_HOUR: Final = 0.015
@@ -98,6 +101,8 @@ FLUSH_BYTES: Final = 16 << 20
 FLUSH_WRITE_UNITS: Final = 4
 """Of a flush: the check of the claim, and the count of the object. Each run in the object costs as many, half of them
 when it is deleted."""
+LISTED_BYTES: Final = 64 << 20
+"""That one listing of links has, for a reader in another zone than the store."""
 _SNAPSHOT_EVERY_S: Final = 30.0
 CANARY_SECONDS: Final = 1.0
 """Of a call of the canary: an estimate."""
@@ -127,7 +132,7 @@ class Line(NamedTuple):
 class Load:
     """What a deployment does all the time: writes, readers that each read everything once, and how long it is kept.
 
-    One MB is 10^6 bytes. Clients are spread over three zones, and events are not compressed.
+    One MB is 10^6 bytes. Clients are spread evenly over three zones, and events are not compressed.
     """
 
     mb_per_s: float
@@ -136,6 +141,8 @@ class Load:
     copies: int = SEGMENT_STORES.copies
     is_outside: bool = False
     """Whether writers and readers are outside the VPC."""
+    from_s3: float = 0.0
+    """The part of what is read that is history: readers in another zone than its store read it from S3."""
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
@@ -143,6 +150,7 @@ class Load:
             ("readers", self.readers, 0, READERS_MAX),
             ("retention-days", self.retention_days, 0, RETENTION_DAYS_MAX),
             ("copies", self.copies, 1, 3),
+            ("from-s3", self.from_s3, 0, 1),
         ):
             if not least <= value <= most:
                 raise InvalidRequestError(f"{name} is {value:g}: it must be between {least} and {most:g}")
@@ -221,26 +229,37 @@ def traffic_lines(load: Load) -> list[Line]:
     """What the load adds to the lines of an idle deployment with `load.stores` stores."""
     if not load.mb_per_s:
         return []
-    away = (ZONES - 1) / ZONES  # the part of the bytes whose sender and receiver are in different zones
     flushes_per_s = max(CONTAINER_COUNT / FLUSH_AGE_S, load.mb_per_s * 1e6 / FLUSH_BYTES)
     runs_per_s = flushes_per_s * load.segments / CONTAINER_COUNT
     snapshots_per_s = CONTAINER_COUNT / _SNAPSHOT_EVERY_S
     puts = (flushes_per_s + snapshots_per_s) * HOURS * 3600
     units = FLUSH_WRITE_UNITS * (2 * flushes_per_s + runs_per_s + snapshots_per_s) * HOURS * 3600
-    crossing = Prices.ZONE_CROSSING_GB * load.gb
-    among_zones = [
-        Line("writes to another zone", crossing * away),
-        Line(f"reads of {load.readers} readers from another zone", crossing * away * load.readers),
-    ]
     return [
-        # From outside, the name of a store leads to its zone.
-        *([] if load.is_outside else among_zones[:1]),
-        Line(f"{load.copies} copies of the log", crossing * (load.copies - 1)),
-        *([] if load.is_outside else among_zones[1:]),
+        *zone_lines(load),
         Line(f"S3: {load.stored_gb:,.0f} GB", load.stored_gb * Prices.STORED_GB_MONTH),
         Line("S3: requests", puts / 1e6 * Prices.MILLION_PUTS),
         Line("DynamoDB: what is in S3", units / 1e6 * Prices.MILLION_WRITE_UNITS),
     ]
+
+
+def zone_lines(load: Load) -> list[Line]:
+    """Bytes between zones, and what it costs that history does not cross them."""
+    away = (ZONES - 1) / ZONES  # the part of the bytes whose sender and receiver are in different zones
+    crossing, tail = Prices.ZONE_CROSSING_GB * load.gb, 1 - load.from_s3
+    copies = Line(f"between zones: {load.copies} copies of the log", crossing * (load.copies - 1))
+    if load.is_outside:
+        return [copies]  # from outside, the name of a store leads to its zone
+    lines = [
+        Line("between zones: writes", crossing * away),
+        copies,
+        Line(f"between zones: reads of {load.readers} readers", crossing * away * load.readers * tail),
+    ]
+    linked_bytes = load.gb * 1e9 * away * load.readers * load.from_s3
+    if linked_bytes:
+        run_bytes = FLUSH_BYTES * CONTAINER_COUNT / load.segments
+        links = linked_bytes / run_bytes * Prices.MILLION_GETS + linked_bytes / LISTED_BYTES * Prices.MILLION_LISTINGS
+        lines.append(Line("links to history in S3", links / 1e6))
+    return lines
 
 
 def external_lines(load: Load) -> list[Line]:

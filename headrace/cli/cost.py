@@ -18,6 +18,7 @@ def add_to(app: typer.Typer) -> None:
         "cost",
         examples=[
             "headrace cost --mb-per-s 10 --readers 3 --retention-days 7",
+            "headrace cost --mb-per-s 10 --readers 3 --retention-days 7 --from-s3 0.5",
             "headrace cost --mb-per-s 0 --readers 0 --retention-days 0",
         ],
     )(cost)
@@ -29,12 +30,16 @@ def cost(
     readers: Annotated[int, typer.Option(metavar="N", help="readers, of which each reads everything once")],
     retention_days: Annotated[float, typer.Option(metavar="DAYS", help="how long events are kept")],
     copies: Annotated[int, typer.Option(metavar="N", help="copies of the log")] = 3,
+    from_s3: Annotated[
+        float,
+        typer.Option(metavar="PART", help="part of what is read that is history; other zones get it from S3"),
+    ] = 0.0,
     external: Annotated[bool, typer.Option("--external", help="writers and readers are outside the VPC")] = False,
 ) -> Outcome:
     """Print what a deployment costs in a month, by line, and what the same bytes cost elsewhere."""
     from headrace.cli.bill import PRICES_OF, Load, bill, other_services, total
 
-    load = Load(mb_per_s, readers, retention_days, copies, external)
+    load = Load(mb_per_s, readers, retention_days, copies, external, from_s3)
     lines, others = bill(load), other_services(load)
     document = {
         "prices": PRICES_OF,

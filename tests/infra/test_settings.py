@@ -154,6 +154,12 @@ def test_metrics_are_opened_to_a_group_or_a_network():
     assert Settings.from_context(_context()).metrics_from is None
 
 
+def test_networks_of_clients_have_zones():
+    networks = "use1-az1=10.1.0.0/24,use1-az2=fd00::/64"
+    assert Settings.from_context(_context(zone_networks=networks)).zone_networks == networks
+    assert Settings.from_context(_context()).zone_networks is None
+
+
 @pytest.mark.parametrize("key", ["0a1b2c3d-0000-4000-8000-0123456789ab", "mrk-0a1b2c3d000040008000000123456789"])
 def test_keys_of_one_and_of_several_regions_are_taken(key: str):
     arn = f"arn:aws:kms:eu-west-1:111122223333:key/{key}"
@@ -250,6 +256,9 @@ def test_sizes_of_a_deployment_reach_its_functions():
         ({"metrics_from": "prometheus"}, "metrics_from"),
         ({"metrics_from": "sg-0"}, "metrics_from"),
         ({"metrics_from": "0.0.0.0/0"}, "metrics_from"),
+        ({"zone_networks": "10.1.0.0/24"}, "zone_networks: '10.1.0.0/24' is not like use1-az1=10.0.0.0/24"),
+        ({"zone_networks": "use1-az1=10.73.1.0/24"}, "zone_networks: 10.73.1.0/24 overlaps 10.73.0.0/16"),
+        ({"zone_networks": ",".join(f"a=10.1.{n}.0/24" for n in range(129))}, "zone_networks: at most 128"),
         ({"account_concurrency": "many"}, "account_concurrency"),
         ({"account_concurrency": 0}, "account_concurrency"),
         ({"metrics_from": "127.0.0.0/8"}, "metrics_from: 127.0.0.0/8 is not a private network"),

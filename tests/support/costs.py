@@ -17,10 +17,12 @@ from log_costs import measured_log_events
 from store_meter import Bill, StoreMeter
 from stream_world import StreamWorld
 
+from headrace.cli.bill import Load, zone_lines
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operating" / "costs.md"
 MARKED = re.compile(r"(<!-- measured: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-LOGS = "logs"
-"""The section of the page that is not made of scenarios."""
+LOGS, ZONES = "logs", "zones"
+"""The sections of the page that are not made of scenarios."""
 
 COLUMNS = ("reads", "writes", "read units", "write units", "messages", "segment store")
 
@@ -56,12 +58,27 @@ def tables() -> dict[str, str]:
     """Each section's table in Markdown, by the section's name."""
     found = {section: _table(section) for section in SECTIONS}
     bills = asyncio.run(measured_log_events())
-    return found | {LOGS: "\n".join([_head(), *(_row(event, bill) for event, bill in bills.items())])}
+    logs = "\n".join([_head(), *(_row(event, bill) for event, bill in bills.items())])
+    return found | {LOGS: logs, ZONES: _zones()}
 
 
 def page_with(text: str, found: dict[str, str]) -> str:
     """The page with these tables in their places."""
     return MARKED.sub(lambda match: f"{match[1]}\n{found[match[2]]}\n\n{match[3]}", text)
+
+
+def _zones() -> str:
+    """The lines of a bill on bytes between zones, by how much of what is read is history."""
+    parts = (0.0, 0.5, 1.0)
+    bills = [{line.text: line.dollars for line in zone_lines(Load(10, 3, 7, from_s3=part))} for part in parts]
+    totals = [sum(bill.values()) for bill in bills]
+    rows = [
+        ("$ a month", [f"{part:.0%}" for part in parts]),
+        ("---", ["--:"] * len(parts)),
+        *((name, [f"{bill.get(name, 0):,.0f}" for bill in bills]) for name in bills[-1]),
+        ("together", [f"{each:,.0f}" for each in totals]),
+    ]
+    return "\n".join(f"| {name} | {' | '.join(cells)} |" for name, cells in rows)
 
 
 def _table(section: str) -> str:
