@@ -2,7 +2,7 @@
 
 Bytes from a store in another zone cost about 2 cents a GB, bytes from S3 nothing; a link and a listing of links have
 prices of their own. So links are used where much is to be read, in pieces that are not small. All else comes from the
-store: the tail, and whatever S3 or the controller does not give at once.
+store: the tail, and all that S3 or the controller does not give at once.
 """
 
 from __future__ import annotations
