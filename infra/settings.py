@@ -17,9 +17,8 @@ from constructs import Node
 from headrace import topology
 from headrace.certificate_names import DOMAIN, certificate_labels
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
-from headrace.model.errors import InvalidRequestError
-from headrace.model.zone_networks import ZONE_NETWORKS_MAX, ZoneNetworks
 from headrace.topology.services import EXTERNAL_ACCESS
+from headrace.zone_networks import ZONE_NETWORKS_MAX, ZoneNetworks
 
 DEFAULT_VPC_CIDR = "10.73.0.0/16"
 VPC_PREFIX_BITS_MAX = 20
@@ -398,8 +397,8 @@ def _check_zone_networks(text: str, vpc_cidr: str) -> None:
     """Refuse what stores could not read, and subnets of the VPC itself, whose zones the templates know."""
     try:
         networks = ZoneNetworks.parse(text).networks
-    except InvalidRequestError as error:
-        raise ValueError(f"zone_networks: {error.message}") from error
+    except ValueError as error:
+        raise ValueError(f"zone_networks: {error}") from error
     if len(networks) > ZONE_NETWORKS_MAX // 2:  # the others are for the subnets of the VPC
         raise ValueError(f"zone_networks: at most {ZONE_NETWORKS_MAX // 2} networks are allowed, not {len(networks)}")
     vpc = ipaddress.IPv4Network(vpc_cidr)

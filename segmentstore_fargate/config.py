@@ -84,12 +84,12 @@ from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.replica_placement import LOCAL_ZONE
 from headrace.model.tls_modes import NAME_CHARACTERS_MAX, TlsMode, is_tls_name
-from headrace.model.zone_networks import ZoneNetworks
 from headrace.ports.token_keys import TokenKeySource
 from headrace.segmentstore.connections.receive_memory import receive_bytes_min
 from headrace.segmentstore.log.journal.journal_commits import JOURNAL_FILE_BYTES
 from headrace.segmentstore.tables.table_limits import TableLimits
 from headrace.segmentstore.tiering.storage_limits import StorageLimits
+from headrace.zone_networks import ZoneNetworks
 from segmentstore_fargate.layout import Layout, journal_directory
 
 CACHE_BYTES_DEFAULT: Final = 512 << 20
@@ -336,8 +336,8 @@ def _read_networks(environment: Mapping[str, str], name: str) -> tuple[Network, 
 def _read_zone_networks(environment: Mapping[str, str]) -> ZoneNetworks:
     try:
         return ZoneNetworks.parse(environment.get("HEADRACE_ZONE_NETWORKS", ""))
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"HEADRACE_ZONE_NETWORKS: {error.message}") from error
+    except ValueError as error:
+        raise InvalidRequestError(f"HEADRACE_ZONE_NETWORKS: {error}") from error
 
 
 def _read_copies(read: _Reader) -> int:

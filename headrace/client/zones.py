@@ -17,7 +17,7 @@ from typing import Final
 
 from headrace.model.errors import InvalidRequestError
 from headrace.model.replica_placement import LOCAL_ZONE
-from headrace.model.zone_networks import is_zone_id
+from headrace.zone_networks import is_zone_id
 
 ZONE_VARIABLE: Final = "HEADRACE_ZONE"
 """Names the zone of a store, and that of a client. Empty for a client: its zone counts as unknown."""

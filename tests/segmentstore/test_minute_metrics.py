@@ -15,7 +15,6 @@ from headrace.adapters import log_lines
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.embedded_metrics import STORE_METRICS
 from headrace.model.errors import NotFoundError, UnavailableError
-from headrace.model.zone_networks import UNKNOWN_ZONE
 from headrace.ports.metadata_store import Key, Replace, WriteConflictError
 from headrace.segmentstore.metrics import (
     LATENCY_BOUNDS_S,
@@ -25,6 +24,7 @@ from headrace.segmentstore.metrics import (
     MeasuredMetadataStore,
     percentile,
 )
+from headrace.zone_networks import UNKNOWN_ZONE
 from segmentstore_fargate.log_watch import ACKNOWLEDGE_S_MAX
 from segmentstore_fargate.metrics_page import MeasuredStore
 from segmentstore_fargate.minute_metrics import MINUTE_S, READINGS, MinuteMetrics, MinuteReport

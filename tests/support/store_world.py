@@ -25,7 +25,6 @@ from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import HeadraceError
 from headrace.model.log_classes import ContainerLayout
-from headrace.model.zone_networks import ZoneNetworks
 from headrace.ports.chunk_storage import ChunkStorage
 from headrace.ports.metadata_store import Create, Key, Replace
 from headrace.segmentstore.log.composite_ledgers import CompositeLedgers
@@ -36,6 +35,7 @@ from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.table_limits import TableLimits
 from headrace.segmentstore.tiering.storage_limits import StorageLimits
+from headrace.zone_networks import ZoneNetworks
 
 WAIT_S = 20.0
 """Far beyond what any test needs: it only turns a hang into a failure."""

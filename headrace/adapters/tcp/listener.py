@@ -19,10 +19,10 @@ from typing import Final, cast
 from headrace.adapters.tcp.arrivals import Arrivals, ServerTls
 from headrace.model.errors import HeadraceError
 from headrace.model.log_limits import LogLimit
-from headrace.model.zone_networks import ZoneNetworks
 from headrace.segmentstore.connections.receive_memory import PATIENCE_S, ReceiveMemory
 from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.store import SegmentStore
+from headrace.zone_networks import ZoneNetworks
 
 # How many connections a process accepts: in total, and from one address.
 #

@@ -1,4 +1,4 @@
-"""Which availability zone an address is in: a subnet of AWS is in one zone."""
+"""Which availability zone an address is in: a subnet of AWS is in one zone. Templates and stores read the same text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import combinations
 from typing import Final
-
-from headrace.model.errors import InvalidRequestError
 
 UNKNOWN_ZONE: Final = "unknown"
 """Of an address that no network has."""
@@ -35,11 +33,11 @@ class ZoneNetworks:
         """Parses "use1-az1=10.0.0.0/25,use1-az2=10.0.0.128/25"; an empty text has no networks.
 
         Raises:
-            InvalidRequestError: an entry is not a zone and a network, there are too many, or two networks overlap.
+            ValueError: an entry is not a zone and a network, there are too many, or two networks overlap.
         """
         entries = [entry.strip() for entry in text.split(",") if entry.strip()]
         if len(entries) > ZONE_NETWORKS_MAX:
-            raise InvalidRequestError(f"{len(entries)} networks of zones: at most {ZONE_NETWORKS_MAX} are allowed")
+            raise ValueError(f"{len(entries)} networks of zones: at most {ZONE_NETWORKS_MAX} are allowed")
         networks: list[IPv4Network | IPv6Network] = []
         zones: list[str] = []
         for entry in entries:
@@ -47,13 +45,13 @@ class ZoneNetworks:
             try:
                 networks.append(ip_network(network))
             except ValueError as error:
-                raise InvalidRequestError(f"{entry[:100]!r} is not like use1-az1=10.0.0.0/24: {error}") from error
+                raise ValueError(f"{entry[:100]!r} is not like use1-az1=10.0.0.0/24: {error}") from error
             if not is_zone_id(zone):
-                raise InvalidRequestError(f"{entry[:100]!r} is not like use1-az1=10.0.0.0/24: no id of a zone")
+                raise ValueError(f"{entry[:100]!r} is not like use1-az1=10.0.0.0/24: no id of a zone")
             zones.append(zone)
-        for one, other in combinations(networks, 2):
-            if one.version == other.version and one.overlaps(other):
-                raise InvalidRequestError(f"the networks {one} and {other} of zones overlap")
+        for earlier, later in combinations(networks, 2):
+            if earlier.version == later.version and earlier.overlaps(later):
+                raise ValueError(f"the networks {earlier} and {later} of zones overlap")
         return cls(tuple(networks), tuple(zones))
 
     def zone_of(self, address: str) -> str:
