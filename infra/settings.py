@@ -18,7 +18,7 @@ from headrace import topology
 from headrace.certificate_names import DOMAIN, certificate_labels
 from headrace.deployment_defaults import S3_CONTAINERS_MAX
 from headrace.topology.services import EXTERNAL_ACCESS
-from headrace.zone_networks import ZONE_NETWORKS_MAX, ZoneNetworks
+from headrace.zones import ZONE_NETWORKS_MAX, ZoneNetworks
 
 DEFAULT_VPC_CIDR = "10.73.0.0/16"
 VPC_PREFIX_BITS_MAX = 20

@@ -82,14 +82,13 @@ from headrace.model.errors import InvalidRequestError
 from headrace.model.external_access import EXTERNAL_PORTS_MAX, ExternalOffer
 from headrace.model.limits import WIRE_FRAME_PAYLOAD_BYTES_MAX
 from headrace.model.log_classes import ContainerLayout
-from headrace.model.replica_placement import LOCAL_ZONE
 from headrace.model.tls_modes import NAME_CHARACTERS_MAX, TlsMode, is_tls_name
 from headrace.ports.token_keys import TokenKeySource
 from headrace.segmentstore.connections.receive_memory import receive_bytes_min
 from headrace.segmentstore.log.journal.journal_commits import JOURNAL_FILE_BYTES
 from headrace.segmentstore.tables.table_limits import TableLimits
 from headrace.segmentstore.tiering.storage_limits import StorageLimits
-from headrace.zone_networks import ZoneNetworks
+from headrace.zones import LOCAL_ZONE, ZoneNetworks
 from segmentstore_fargate.layout import Layout, journal_directory
 
 CACHE_BYTES_DEFAULT: Final = 512 << 20

@@ -19,11 +19,10 @@ from prometheus_client.registry import Collector
 from headrace.adapters.tcp.arrivals import Failure
 from headrace.adapters.tcp.listener import Bound, WireListener
 from headrace.codec.delegation_tokens import TOKEN_EXPIRED, TOKEN_INVALID
-from headrace.model.replica_placement import LOCAL_ZONE
 from headrace.segmentstore.log.journal.journal_thread import Journal
 from headrace.segmentstore.metrics import JournalMetrics, MeasuredChunkStorage, MeasuredMetadataStore, RequestMetrics
 from headrace.segmentstore.store import SegmentStore
-from headrace.zone_networks import UNKNOWN_ZONE
+from headrace.zones import LOCAL_ZONE, UNKNOWN_ZONE
 from segmentstore_fargate.container_metrics import CONTAINER_METRICS, MeasuredContainer
 from segmentstore_fargate.metric_families import Metric, Value, metric_family
 from segmentstore_fargate.replication_metrics import REPLICATION_METRICS, MeasuredReplication

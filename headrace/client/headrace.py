@@ -13,13 +13,13 @@ import httpx
 
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.administration.scoped_names import scope_and_name
+from headrace.client.client_zone import ClientZone
 from headrace.client.closing import Block, exit_all, handle_text
 from headrace.client.defaults import LEASE_MS_DEFAULT, RETRY_TIMEOUT_S
 from headrace.client.http_api import HttpApi, OnWaiting
 from headrace.client.lazy_imports import lazy_names
 from headrace.client.loop_thread import LoopCaller, LoopThread
 from headrace.client.synchronous.synchronous_admin import Admin
-from headrace.client.zones import ClientZone
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import InvalidRequestError, TruncatedError
 from headrace.model.external_access import NETWORK_VARIABLE, Network, NetworkName, parse_network

@@ -16,9 +16,9 @@ import httpx
 
 from headrace.api.response_headers import TOKENS, TOKENS_REQUIRED
 from headrace.client.backoff import Backoff
+from headrace.client.client_zone import ClientZone
 from headrace.client.closing import close_wholly
 from headrace.client.ownership import Ownership, Unpicklable, keep_in_children
-from headrace.client.zones import ClientZone
 from headrace.model import errors
 from headrace.model.arguments import check_argument
 from headrace.model.external_access import Network

@@ -24,9 +24,7 @@ from headrace.model.cluster import (
     may_be_taken_over,
 )
 from headrace.model.container_logs import COPIES, ReplicaId
-
-LOCAL_ZONE: Final = "local"
-"""Stores with this zone are not in a real one: each of them counts as a zone of its own."""
+from headrace.zones import LOCAL_ZONE
 
 _HASH_BYTES: Final = 6
 

@@ -103,7 +103,7 @@ def test_a_request_imports_no_other_command_line():
     assert not imported & {"headrace.wire", "headrace.api.streams", "headrace.client.trust"}
     shared = {"defaults", "headrace", "http_api", "lazy_imports", "loop_thread", "ownership", "closing", "backoff"}
     parts = {name.split(".")[2] for name in imported if name.startswith("headrace.client.")}
-    assert parts == shared | {"administration", "synchronous"}
+    assert parts == shared | {"administration", "client_zone", "synchronous"}
 
 
 def test_a_closed_port_of_this_machine_fails_at_once(capsys: pytest.CaptureFixture[str]):

@@ -24,7 +24,7 @@ from headrace.model.cluster import ContainerStanding, StoreState
 from headrace.model.container_logs import LEDGERS_REPORTED_FROM
 from headrace.model.dead_letters import DeadLetterStatus
 from headrace.model.formats import FIRST_RELEASE, RELEASE
-from headrace.model.replica_placement import LOCAL_ZONE
+from headrace.zones import LOCAL_ZONE
 
 Change = Callable[[ClusterFacts], ClusterFacts]
 

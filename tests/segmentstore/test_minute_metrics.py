@@ -24,7 +24,7 @@ from headrace.segmentstore.metrics import (
     MeasuredMetadataStore,
     percentile,
 )
-from headrace.zone_networks import UNKNOWN_ZONE
+from headrace.zones import UNKNOWN_ZONE
 from segmentstore_fargate.log_watch import ACKNOWLEDGE_S_MAX
 from segmentstore_fargate.metrics_page import MeasuredStore
 from segmentstore_fargate.minute_metrics import MINUTE_S, READINGS, MinuteMetrics, MinuteReport

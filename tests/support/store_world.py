@@ -35,7 +35,7 @@ from headrace.segmentstore.log.one_copy_ledgers import OneCopyLedgerStore
 from headrace.segmentstore.store import SegmentStore
 from headrace.segmentstore.tables.table_limits import TableLimits
 from headrace.segmentstore.tiering.storage_limits import StorageLimits
-from headrace.zone_networks import ZoneNetworks
+from headrace.zones import ZoneNetworks
 
 WAIT_S = 20.0
 """Far beyond what any test needs: it only turns a hang into a failure."""

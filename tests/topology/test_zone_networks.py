@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.zone_networks import UNKNOWN_ZONE, ZONE_NETWORKS_MAX, ZoneNetworks, is_zone_id
+from headrace.zones import UNKNOWN_ZONE, ZONE_NETWORKS_MAX, ZoneNetworks, is_zone_id
 
 NETWORKS = ZoneNetworks.parse("use1-az1=10.0.0.0/25, use1-az2=10.0.0.128/25,use1-az1=fd00::/64,")
 

@@ -22,7 +22,7 @@ from headrace.model.log_limits import LogLimit
 from headrace.segmentstore.connections.receive_memory import PATIENCE_S, ReceiveMemory
 from headrace.segmentstore.connections.session import Session
 from headrace.segmentstore.store import SegmentStore
-from headrace.zone_networks import ZoneNetworks
+from headrace.zones import ZoneNetworks
 
 # How many connections a process accepts: in total, and from one address.
 #

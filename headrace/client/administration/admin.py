@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from headrace.client.administration.tables_admin import AsyncTablesAdmin
     from headrace.client.administration.transactions_admin import AsyncTransactionsAdmin
     from headrace.client.administration.watermarks_admin import AsyncWatermarksAdmin
+    from headrace.client.client_zone import ClientZone
     from headrace.client.delegation_tokens import AsyncDelegationTokens
     from headrace.client.trust import AsyncTrust, TlsOptions
-    from headrace.client.zones import ClientZone
     from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 
 if not TYPE_CHECKING:  # the check of arguments asks for the types of parameters

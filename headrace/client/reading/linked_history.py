@@ -14,10 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Protocol
 
 from headrace.api.plans import Chunk, Chunks
+from headrace.client.client_zone import ClientZone
 from headrace.client.ownership import Unpicklable
 from headrace.client.reading.chunk_reads import ChunkReads, check_contiguous
 from headrace.client.reading.object_reads import ObjectReadError, ObjectReads
-from headrace.client.zones import ClientZone
 from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
 
 LINKED_BYTES_MIN: Final = 4 << 20

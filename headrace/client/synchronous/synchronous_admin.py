@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Successors,
     )
     from headrace.api.streams import EpochHistory, ScaleProgress, ScaleState, ScalingEvent, StreamSummary, StreamView
+    from headrace.client.client_zone import ClientZone
     from headrace.client.synchronous.synchronous_delegation_tokens import DelegationTokens
     from headrace.client.synchronous.synchronous_operators_admin import ClusterAdmin, DeadLettersAdmin
     from headrace.client.synchronous.synchronous_reader_groups_admin import ReaderGroupsAdmin
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from headrace.client.synchronous.synchronous_transactions_admin import TransactionsAdmin
     from headrace.client.synchronous.synchronous_trust import Trust
     from headrace.client.synchronous.synchronous_watermarks_admin import WatermarksAdmin
-    from headrace.client.zones import ClientZone
     from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy
 
 

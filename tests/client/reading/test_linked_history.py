@@ -10,9 +10,9 @@ import pytest
 from object_server import ObjectServer, serving_object
 
 from headrace.api.plans import Chunk, Chunks
+from headrace.client.client_zone import ClientZone
 from headrace.client.reading import linked_history
 from headrace.client.reading.linked_history import LinkedHistory
-from headrace.client.zones import ClientZone
 from headrace.model.errors import HeadraceError, TruncatedError, UnauthorizedError, UnavailableError
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 from store_world import World
 
 from headrace import wire
-from headrace.zone_networks import UNKNOWN_ZONE, ZoneNetworks
+from headrace.zones import UNKNOWN_ZONE, ZoneNetworks
 
 pytestmark = pytest.mark.anyio
 

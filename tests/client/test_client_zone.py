@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from headrace.client import InvalidRequestError, connect, zones
-from headrace.client.zones import ClientZone, ZoneSearch
+from headrace.client import InvalidRequestError, client_zone, connect
+from headrace.client.client_zone import ClientZone, ZoneSearch
 
 TOKEN = b"a-token"
 
@@ -144,7 +144,7 @@ class Found:
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Found:
     search = Found()
-    monkeypatch.setattr(zones, "_found", search)
+    monkeypatch.setattr(client_zone, "_found", search)
     return search
 
 

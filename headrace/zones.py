@@ -1,4 +1,7 @@
-"""Which availability zone an address is in: a subnet of AWS is in one zone. Templates and stores read the same text."""
+"""Availability zones by their ids, and which zone an address is in: a subnet of AWS is in one zone.
+
+Clients, stores and templates use this module.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import combinations
 from typing import Final
+
+LOCAL_ZONE: Final = "local"
+"""Stores with this zone are not in a real one: each of them counts as a zone of its own."""
 
 UNKNOWN_ZONE: Final = "unknown"
 """Of an address that no network has."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.model.errors import InvalidRequestError
-from headrace.model.replica_placement import LOCAL_ZONE
-from headrace.zone_networks import is_zone_id
+from headrace.zones import LOCAL_ZONE, is_zone_id
 
 ZONE_VARIABLE: Final = "HEADRACE_ZONE"
 """Names the zone of a store, and that of a client. Empty for a client: its zone counts as unknown."""
