@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cost_scenarios import SECTIONS
-from costs import LOGS, MARKED, PAGE, Meter, page_with, tables
+from costs import LOGS, MARKED, PAGE, ZONES, Meter, page_with, tables
 from stream_world import StreamWorld
 
 from headrace.ports.metadata_store import Check, Create, Key
@@ -16,21 +16,21 @@ def measured() -> dict[str, str]:
     return tables()
 
 
-@pytest.mark.parametrize("section", [*SECTIONS, LOGS])
+@pytest.mark.parametrize("section", [*SECTIONS, LOGS, ZONES])
 def test_the_page_tells_what_is_measured(measured: dict[str, str], section: str):
     (found,) = [match[0] for match in MARKED.finditer(PAGE.read_text()) if match[2] == section]
     assert found == MARKED.search(page_with(found, measured))[0], "`make costs` writes the tables anew"  # type: ignore[index]
 
 
 def test_every_table_has_its_place():
-    assert [match[2] for match in MARKED.finditer(PAGE.read_text())] == [*SECTIONS, LOGS]
+    assert [match[2] for match in MARKED.finditer(PAGE.read_text())] == [*SECTIONS, LOGS, ZONES]
 
 
 def test_the_targets_hold(measured: dict[str, str]):
     """Warm queries of tail, successors and endpoint: a read. A transaction whose segments are created
     on demand: a read and a write, else a read more. A ping: a write.
     """
-    rows = {section: _rows(table) for section, table in measured.items()}
+    rows = {section: _rows(measured[section]) for section in SECTIONS}
     for name in ("segments at the tail", "successors of an active segment", "successors of a sealed segment"):
         assert rows["questions"][name][-1][:2] == (1, 0), name
     assert rows["questions"]["endpoint of a segment"][-1][:2] == (1, 0)
