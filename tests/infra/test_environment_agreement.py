@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 
 import pytest
@@ -18,16 +19,24 @@ from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.token_keys import token_key_source
 from headrace.topology import SEGMENT_STORES
+from headrace.zones import UNKNOWN_ZONE
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
+def _with_zone_ids(text: str) -> str:
+    return re.sub(r"<[^<>]*headracenetworkstorezone(\d)[^<>]*>", r"use1-az\1", text)
+
+
 @pytest.fixture
 def store_variables(assembly: Assembly, as_text: Callable[[object], str]):
-    """Variables of every store, CloudFormation values as text, with what AWS and the supervisor add."""
+    """Variables of every store, CloudFormation values as text, with what AWS and the supervisor add.
+
+    Only the ids of zones are what AWS would have: stores check them.
+    """
     added = {"HEADRACE_STORE_ID": "store", "HEADRACE_CLUSTER_ID": "0" * 32}
     return [
-        {each["Name"]: as_text(each["Value"]) for each in container["Environment"]}
+        {each["Name"]: _with_zone_ids(as_text(each["Value"])) for each in container["Environment"]}
         | added
         | {each["Name"]: "x" * 64 for each in container["Secrets"]}
         for task in assembly.resources("AWS::ECS::TaskDefinition")
@@ -43,6 +52,8 @@ def test_stores_accept_their_variables_and_share_all_containers(store_variables)
     taken = sorted(container for config in configs for container in config.containers)
     assert taken == list(range(topology.CONTAINER_COUNT))
     for process, config in enumerate(configs):
+        assert config.zone_networks.zone_of("8.8.8.8") == UNKNOWN_ZONE
+        assert config.zone in config.zone_networks.zones
         process %= SEGMENT_STORES.processes
         assert config.listen_port == SEGMENT_STORES.wire_port + process
         assert config.health_port == SEGMENT_STORES.health_port + process
