@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 
 import pytest
-from cdk_assembly import Assembly
+from cdk_assembly import Assembly, with_zone_ids
 
 from functions.deployment.certificates import PATIENCE_MS
 from functions.deployment.custom_resources import TIME_LEFT_MIN_MS
@@ -110,7 +110,7 @@ def test_each_store_has_its_name_and_secret(smallest_assembly: Assembly, as_text
 def test_stores_accept_their_variables(smallest_assembly: Assembly, as_text: Callable[[object], str]):
     for task in smallest_assembly.resources("AWS::ECS::TaskDefinition", "HeadraceSegmentStores"):
         (container,) = task.properties["ContainerDefinitions"]
-        variables = {each["Name"]: as_text(each["Value"]) for each in container["Environment"]}
+        variables = {each["Name"]: with_zone_ids(as_text(each["Value"])) for each in container["Environment"]}
         for environment in process_environments(variables):
             assert read_config(environment).tls.mode is TlsMode.REQUIRED
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable
 
 import pytest
-from cdk_assembly import Assembly
+from cdk_assembly import Assembly, with_zone_ids
 from syntax_trees import syntax_tree
 
 import functions.environment
@@ -24,10 +23,6 @@ from headrace.zones import UNKNOWN_ZONE
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
 
-def _with_zone_ids(text: str) -> str:
-    return re.sub(r"<[^<>]*headracenetworkstorezone(\d)[^<>]*>", r"use1-az\1", text)
-
-
 @pytest.fixture
 def store_variables(assembly: Assembly, as_text: Callable[[object], str]):
     """Variables of every store, CloudFormation values as text, with what AWS and the supervisor add.
@@ -36,7 +31,7 @@ def store_variables(assembly: Assembly, as_text: Callable[[object], str]):
     """
     added = {"HEADRACE_STORE_ID": "store", "HEADRACE_CLUSTER_ID": "0" * 32}
     return [
-        {each["Name"]: _with_zone_ids(as_text(each["Value"])) for each in container["Environment"]}
+        {each["Name"]: with_zone_ids(as_text(each["Value"])) for each in container["Environment"]}
         | added
         | {each["Name"]: "x" * 64 for each in container["Secrets"]}
         for task in assembly.resources("AWS::ECS::TaskDefinition")
