@@ -160,7 +160,7 @@ def _refuse_closed_port(url: str) -> None:
     try:
         socket.create_connection((parts.hostname, parts.port), timeout=1.0).close()
     except ConnectionRefusedError:
-        raise UnavailableError(f"no controller listens at {url}") from None
+        raise UnavailableError(f"no controller listens at {url}", details={"url": url}) from None
     except OSError:
         return  # the request has the better error
 

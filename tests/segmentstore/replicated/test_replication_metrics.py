@@ -21,6 +21,7 @@ LOG = 3
 
 def values(world: ReplicatedWorld, name: str) -> dict[str, Mapping[tuple[str, ...], Value]]:
     node = world.nodes[name]
+    node.ledgers.metrics.count_sent("another zone", 7)  # links of this world have no sockets
     measured = MeasuredReplication(node.ledgers, lambda: {node.replica: 0.001})
     metrics = {}
     for metric in REPLICATION_METRICS:
@@ -51,6 +52,7 @@ async def test_a_log_with_three_members_is_measured():
         assert {zone for _, zone in shown["headrace_log_acknowledge_seconds"]} <= {"a", "b", "c"}
         assert count(shown["headrace_log_recovery_seconds"]) == 1
         assert shown["headrace_replica_links"] == {(): 1}
+        assert shown["headrace_replica_sent_bytes_total"] == {("another zone",): 7}
         assert shown["headrace_replica_received_bytes"] == {(): 0}
 
 
