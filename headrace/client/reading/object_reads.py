@@ -53,15 +53,12 @@ class ObjectReads:
         Status and length are checked before the first window. A window is the caller's: it is never written again.
 
         Raises:
-            ObjectReadError: the answer is not exactly this range, or the connection failed.
+            ObjectReadError: the answer is not exactly this range, the connection failed, or the link is not one.
         """
-        address = urlsplit(url)
-        default_port = 443 if address.scheme == "https" else 80
-        origin = (address.scheme, address.hostname or "", address.port or default_port)
-        target = f"{address.path or '/'}?{address.query}" if address.query else address.path or "/"
         try:
+            origin, target = _split(url)
             connection, response = self._answer(origin, target, headers)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # a link comes from outside
             raise ObjectReadError(_said(error)) from error
         whole = False
         try:
@@ -94,11 +91,11 @@ class ObjectReads:
             try:
                 connection.request("GET", target, headers={"Accept-Encoding": "identity", **headers})
                 return connection, connection.getresponse()
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException, ValueError) as error:
                 connection.close()
                 # The server may close a connection that is idle at any time: then the request has not failed yet.
                 # Silence does not end one. Waiting for it on each kept connection would take minutes.
-                if kept is None or isinstance(error, TimeoutError):
+                if kept is None or isinstance(error, TimeoutError | ValueError):
                     raise
 
     def _kept(self, origin: _Origin) -> http.client.HTTPConnection | None:
@@ -114,6 +111,14 @@ class ObjectReads:
                     idle.append(connection)
                     return
         connection.close()
+
+
+def _split(url: str) -> tuple[_Origin, str]:
+    """Where to connect to, and what to ask for. Raises ValueError."""
+    address = urlsplit(url)
+    default_port = 443 if address.scheme == "https" else 80
+    origin = (address.scheme, address.hostname or "", address.port or default_port)
+    return origin, f"{address.path or '/'}?{address.query}" if address.query else address.path or "/"
 
 
 def _windows(response: http.client.HTTPResponse, length: int) -> Generator[bytearray, None, None]:

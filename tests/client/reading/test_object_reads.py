@@ -62,6 +62,27 @@ def test_a_failure_hands_out_no_wrong_byte(objects: ObjectReads, server: ObjectS
     assert read(objects, server, 100, 200) == DATA[100:200]
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1", "http://127.0.0.1:99999/x", "http://127.0.0.1:x/", f"http://{'a' * 70}/", "http://127.0.0.1:1/\u2603"],
+)
+def test_what_is_no_link_is_a_failed_read(objects: ObjectReads, url: str) -> None:
+    with pytest.raises(ObjectReadError):
+        next(objects.read(url, {}, 10))
+
+
+@pytest.mark.parametrize("headers", [{"Range": "bytes=0-9\r\nX: y"}, {"Range": "\u2603"}, {"Host\n": "x"}])
+def test_headers_that_cannot_be_sent_are_a_failed_read(
+    objects: ObjectReads, server: ObjectServer, headers: dict[str, str]
+) -> None:
+    assert read(objects, server, 0, 10) == DATA[:10]
+    for _ in range(2):
+        with pytest.raises(ObjectReadError):
+            next(objects.read(server.url, headers, 10))
+    assert server.connections == 1
+    assert len(server.requests) == 1
+
+
 def test_a_range_that_is_left_early_is_not_read_by_the_next(objects: ObjectReads, server: ObjectServer) -> None:
     windows = objects.read(server.url, {"Range": f"bytes=0-{len(DATA) - 1}"}, len(DATA))
     next(windows)
