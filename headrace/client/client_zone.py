@@ -10,6 +10,7 @@ import asyncio
 import http.client
 import json
 import os
+import threading
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,9 @@ ZONE_VARIABLE: Final = "HEADRACE_ZONE"
 
 LOOK_S_MAX: Final = 0.3
 """Of each request to a metadata endpoint. They are on the same machine, and answer in some milliseconds."""
+
+WAIT_S_MAX: Final = 4 * LOOK_S_MAX
+"""For another thread that looks."""
 
 ANSWER_BYTES_MAX: Final = 1 << 20
 """The description of a task with all its containers has some 10 kB."""
@@ -64,7 +68,9 @@ class ClientZone:
         if own is None:
             # Stores on this machine: there is nothing to find, and nothing to pay for.
             is_pointless = store_zone == LOCAL_ZONE or not self._is_searched
-            own = "" if is_pointless else await asyncio.to_thread(_found.zone)
+            own = "" if is_pointless else _found.known
+            if own is None:
+                own = await asyncio.to_thread(_found.zone)
         return bool(own) and own != store_zone
 
 
@@ -84,16 +90,34 @@ class ZoneSearch:
         self._instance_url = instance_url
         self._vendor_file = vendor_file
         self._zone: str | None = None
+        self._looking = threading.Lock()
+
+    @property
+    def known(self) -> str | None:
+        """What `zone` returns, if it has been looked for; else None."""
+        return self._zone
 
     def zone(self) -> str:
-        """Returns the id of the zone, "" if it is not known. Blocks for some tenths of a second at most."""
-        if self._zone is None:
-            try:
-                found = self._look()
-            except (OSError, ValueError, http.client.HTTPException):  # no answer, or one that has no zone
-                found = ""
-            self._zone = found if is_zone_id(found) else ""
-        return self._zone
+        """Returns the id of the zone, "" if it is not known. Blocks for some tenths of a second at most.
+
+        Many segments may ask at once. One of the callers looks, and the others wait for it.
+        """
+        # Not for longer: after a fork the thread that holds the lock may not exist.
+        looks = self._looking.acquire(timeout=WAIT_S_MAX)
+        try:
+            if self._zone is None:
+                self._zone = self._found()
+            return self._zone
+        finally:
+            if looks:
+                self._looking.release()
+
+    def _found(self) -> str:
+        try:
+            found = self._look()
+        except (OSError, ValueError, http.client.HTTPException):  # no answer, or one that has no zone
+            found = ""
+        return found if is_zone_id(found) else ""
 
     def _look(self) -> str:
         task = self._environment.get(_TASK_VARIABLE, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -130,8 +131,49 @@ def test_a_closed_port_is_no_error(metadata: Metadata) -> None:
     assert ZoneSearch(environment, task_prefix="http://127.0.0.1:1/").zone() == ""
 
 
+class SlowSearch(ZoneSearch):
+    """Finds a zone when all threads that may look have had the time for it; counts how often it looks."""
+
+    looks = 0
+
+    def _look(self) -> str:
+        self.looks += 1
+        time.sleep(0.05)
+        return "use1-az1"
+
+
+def test_many_segments_look_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = SlowSearch({})
+    monkeypatch.setattr(client_zone, "_found", search)
+    zone = ClientZone(environment={})
+
+    async def ask() -> list[bool]:
+        return await asyncio.gather(*(zone.differs_from("use1-az2") for _ in range(100)))
+
+    assert asyncio.run(ask()) == [True] * 100
+    assert search.looks == 1
+
+
+def test_a_known_zone_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = SlowSearch({})
+    monkeypatch.setattr(client_zone, "_found", search)
+    assert search.known is None
+    assert search.zone() == search.known == "use1-az1"
+    monkeypatch.setattr(asyncio, "to_thread", None)
+    assert asyncio.run(ClientZone(environment={}).differs_from("use1-az2"))
+
+
+def test_a_fork_during_a_search_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_zone, "WAIT_S_MAX", 0.01)
+    search = SlowSearch({})
+    search._looking.acquire()
+    assert search.zone() == "use1-az1"
+
+
 class Found:
     """A search that was successful; counts how often it is asked."""
+
+    known = None
 
     def __init__(self) -> None:
         self.asked = 0
