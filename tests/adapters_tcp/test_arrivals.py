@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 
 import pytest
@@ -46,9 +47,11 @@ class Reception:
     def __init__(self, broken: int = 0) -> None:
         self.broken = broken
         self.admitted = self.released_count = self.opened = 0
+        self.peers: list[tuple[str, str]] = []
 
     def admit(self, address: str, peer: str) -> bool:
         self.admitted += 1
+        self.peers.append((address, peer))
         return True
 
     def released(self, address: str) -> None:
@@ -115,3 +118,32 @@ async def test_each_admitted_connection_is_opened_or_released():
     assert waiting.under_way == 0
     assert dict(waiting.failures) == {"silent": 1, "no_certificate": 1}
     server.close()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6")
+async def test_a_socket_for_both_versions_knows_ipv4_peers():
+    """Else they are in none of the networks for which connections are reserved, and in no zone."""
+    reception = Reception()
+    bound = bind_socket("::", 0)
+    server = await asyncio.get_running_loop().create_server(Arrivals(reception, ServerTls()).protocol, sock=bound)
+    async with server:
+        for host in ("127.0.0.1", "::1"):
+            reader, writer = await asyncio.open_connection(host, bound.getsockname()[1])
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
+    assert [address for address, _ in reception.peers] == ["127.0.0.1", "::1"]
+    assert reception.peers[0][1].startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("fd00::1", "fd00::1"),
+        ("::ffff:1:2:3", "::ffff:1:2:3"),
+    ],
+)
+def test_only_mapped_addresses_become_others(host: str, address: str):
+    assert arrivals._address_of(host) == address

@@ -35,6 +35,9 @@ HANDSHAKE_BYTES_MAX: Final = 128 << 10
 UNTAKEN_ANSWER_BYTES_MAX: Final = 64 << 10
 """What OpenSSL answers to new keys while the peer takes nothing. An honest one makes a key after gigabytes."""
 
+_MAPPED: Final = "::ffff:"
+"""Networks, of which functions have reserved connections and zones have bytes, are written without it."""
+
 _TLS_HANDSHAKE: Final = 0x16
 _FIRST_BYTES: Final = 16
 """Enough for Hello. An application protocol always has room for so many."""
@@ -180,6 +183,12 @@ class Arrivals:
                 asyncio.get_running_loop().call_soon(self._continue_some)
 
 
+def _address_of(host: str) -> str:
+    """The address of a peer. On a socket for both versions of IP that of an IPv4 peer is as ::ffff:10.0.0.1."""
+    rest = host.removeprefix(_MAPPED)
+    return rest if "." in rest else host
+
+
 class _Arrival(asyncio.BufferedProtocol):
     """One connection until it is open. Then its transport has another protocol, or it decrypts for one."""
 
@@ -200,7 +209,8 @@ class _Arrival(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from asyncio's
         if peer := transport.get_extra_info("peername"):
-            self._address, self._peer = peer[0], f"{peer[0]}:{peer[1]}"
+            self._address = _address_of(peer[0])
+            self._peer = f"{self._address}:{peer[1]}"
         if not self._arrivals.reception.admit(self._address, self._peer):
             stream.abort()
             return

@@ -64,7 +64,13 @@ def test_a_failure_hands_out_no_wrong_byte(objects: ObjectReads, server: ObjectS
 
 @pytest.mark.parametrize(
     "url",
-    ["http://[::1", "http://127.0.0.1:99999/x", "http://127.0.0.1:x/", f"http://{'a' * 70}/", "http://127.0.0.1:1/\u2603"],
+    [
+        "http://[::1",
+        "http://127.0.0.1:99999/x",
+        "http://127.0.0.1:x/",
+        f"http://{'a' * 70}/",
+        "http://127.0.0.1:1/\u2603",
+    ],
 )
 def test_what_is_no_link_is_a_failed_read(objects: ObjectReads, url: str) -> None:
     with pytest.raises(ObjectReadError):
