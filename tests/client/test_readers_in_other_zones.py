@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
 
 import pytest
 from real_cluster import CONTAINERS, RealCluster, WorkingQueue, connected_to
@@ -175,6 +176,34 @@ def test_without_listings_all_comes_from_the_store(
         monkeypatch.setattr(linked_history, "LISTING_S_MAX", 0.5)
         assert numbers(client) == ALL
     assert sent_bytes(real) == len(ALL) * EVENT_BYTES
+
+
+def test_a_pause_ends_for_segments_that_began_in_it(
+    stored: Headrace, real: RealCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readings of successors begin at any time, and last for hours."""
+    now_s, paused = 1.0, False
+
+    class Paused(linked_history.LinkedHistory):
+        async def windows(
+            self, segment_id: int, start: int, stop: int | None
+        ) -> AsyncGenerator[bytes | bytearray, None]:
+            nonlocal now_s
+            async with aclosing(super().windows(segment_id, start, stop)) as windows:
+                async for window in windows:
+                    yield window
+            now_s = linked_history.PAUSE_S
+
+        async def saves(self, store_zone: str) -> bool:
+            nonlocal paused
+            self._monotonic_s, self._paused_until_s, paused = lambda: now_s, linked_history.PAUSE_S, True
+            return await super().saves(store_zone)
+
+    monkeypatch.setattr("headrace.client.reading.event_reader.LinkedHistory", Paused)
+    with connected_to(real, zone="use1-az2") as client:
+        assert numbers(client) == ALL
+    assert paused
+    assert 0 < LinkedObjects.read_bytes <= len(ALL) * EVENT_BYTES - segment_stream.STORE_BYTES_BETWEEN_LISTINGS
 
 
 def _truncate(client: Headrace, event: int) -> None:

@@ -81,8 +81,8 @@ class LinkedHistory(Unpicklable):
         self._reads: ChunkReads | None = None
 
     async def saves(self, store_zone: str) -> bool:
-        """Whether bytes from S3 cost less than those from a store in this zone."""
-        return not self._is_paused and await self._source.zone.differs_from(store_zone)
+        """Whether bytes from S3 cost less than those from a store in this zone, now or after a pause."""
+        return await self._source.zone.differs_from(store_zone)
 
     async def windows(self, segment_id: int, start: int, stop: int | None) -> AsyncGenerator[bytes | bytearray, None]:
         """Yields bytes of a segment from `start` on, in order and without a gap; none if they must come from its store.
@@ -90,6 +90,8 @@ class LinkedHistory(Unpicklable):
         It ends at `stop`, after a listing, where S3 has no more, and at a failure. It raises no failure: the store has
         these bytes, too, and tells what is wrong with them. Use it with `contextlib.aclosing`.
         """
+        if self._is_paused:
+            return
         async with self._turns:
             chunks = await self._listed(segment_id, start, stop)
             if not chunks:
