@@ -51,6 +51,9 @@ class LinkedObjects:
         for start in range(0, len(data), 30_000):
             yield bytearray(data[start : start + 30_000])
 
+    def abort(self) -> None:
+        """Reads at once."""
+
     def close(self) -> None:
         """Holds nothing open."""
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 FAILURES = ["expired", "gone", "server error", "cut off", "other range", "range ignored", "no connection"]
+"""And "trickle": a byte every TRICKLE_S."""
+
+TRICKLE_S = 0.02
 _STATUSES = {"expired": 403, "gone": 404, "server error": 503}
 
 
@@ -61,6 +65,11 @@ def serving_object(data: bytes) -> Iterator[ObjectServer]:
                 self.close_connection = True
             elif failure == "other range":
                 self._send(206, part + b"?", len(part) + 1)
+            elif failure == "trickle":
+                self._send(206, b"", len(part))
+                for number in range(len(part)):
+                    time.sleep(TRICKLE_S)
+                    self.wfile.write(part[number : number + 1])
             elif failure == "range ignored":
                 self._send(200, server.data, len(server.data))
             else:

@@ -40,6 +40,9 @@ LISTING_S_MAX: Final = 5.0
 OBJECT_S_MAX: Final = 5.0
 """Of silence of S3."""
 
+WINDOW_S_MAX: Final = 30.0
+"""For the next window. A read of which a byte comes now and then is never silent."""
+
 PAUSE_S: Final = 300.0
 """After a failure, in which everything is read from the stores."""
 
@@ -99,9 +102,12 @@ class LinkedHistory(Unpicklable):
             threads, items = self._resources(chunks)
             coming = threads.submit(next, items, None)
             try:
-                while (window := await asyncio.wrap_future(coming)) is not None:
+                while (window := await _in_time(coming)) is not None:
                     coming = threads.submit(next, items, None)
                     yield window
+            except TimeoutError:
+                self._pause()
+                self._objects.abort()
             except ObjectReadError:
                 # A slow caller finds that links have expired. The next listing has others.
                 if self._now_ms() < min(chunk.expires_at_ms for chunk in chunks):
@@ -110,7 +116,7 @@ class LinkedHistory(Unpicklable):
                 _close_after(coming, items)
 
     async def close(self) -> None:
-        """Ends the threads, without waiting for reads that run."""
+        """Ends the reads that run, and the threads, without waiting for them."""
         if self._reads is not None:
             self._reads.close(wait=False)
         if self._threads is not None:
@@ -148,6 +154,12 @@ class LinkedHistory(Unpicklable):
 
     def _pause(self) -> None:
         self._paused_until_s = self._monotonic_s() + PAUSE_S
+
+
+async def _in_time(coming: Future[bytes | bytearray | None]) -> bytes | bytearray | None:
+    """The window, or None at the end. Raises TimeoutError, or ObjectReadError."""
+    async with asyncio.timeout(WINDOW_S_MAX):
+        return await asyncio.wrap_future(coming)
 
 
 def _close_after(coming: Future[bytes | bytearray | None], items: _Windows) -> None:

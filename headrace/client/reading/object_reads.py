@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import http.client
+import socket
 import ssl
 import threading
 import urllib.request
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from functools import cache
 from urllib.parse import unquote, urlsplit
 
@@ -45,6 +47,9 @@ class ObjectReads:
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
         self._idle: dict[_Origin, list[http.client.HTTPConnection]] = {}
+        self._busy: dict[http.client.HTTPConnection, socket.socket] = {}
+        self._aborts = 0
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def read(self, url: str, headers: Mapping[str, str], length: int) -> Generator[bytearray, None, None]:
@@ -75,28 +80,60 @@ class ObjectReads:
             self._give_back(origin, connection, keep=whole and not response.will_close)
 
     def close(self) -> None:
-        """Closes the connections that no thread uses."""
+        """Closes the connections. Reads that run in other threads fail, and so do later ones."""
+        self._is_closed = True
+        self.abort()
         with self._lock:
             connections = [each for idle in self._idle.values() for each in idle]
             self._idle.clear()
         for connection in connections:
             connection.close()
 
+    def abort(self) -> None:
+        """Lets the reads fail that run in other threads. Reads that begin later are not affected.
+
+        The time-out is one of silence, so only this ends a read of which a byte comes now and then.
+        """
+        with self._lock:
+            self._aborts += 1
+            sockets = list(self._busy.values())
+            self._busy.clear()
+        for each in sockets:
+            with suppress(OSError):  # it has ended
+                socket.socket.shutdown(each, socket.SHUT_RDWR)  # that of a TLS socket would change it under its reader
+
     def _answer(
         self, origin: _Origin, target: str, headers: Mapping[str, str]
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        aborts = self._aborts
         while True:
             kept = self._kept(origin)
             connection = kept or _connect(origin, self._timeout_s)
             try:
+                if kept is None:
+                    connection.connect()
+                self._begin(connection, aborts)
                 connection.request("GET", target, headers={"Accept-Encoding": "identity", **headers})
                 return connection, connection.getresponse()
             except (OSError, http.client.HTTPException, ValueError) as error:
+                self._end(connection)
                 connection.close()
                 # The server may close a connection that is idle at any time: then the request has not failed yet.
                 # Silence does not end one. Waiting for it on each kept connection would take minutes.
-                if kept is None or isinstance(error, TimeoutError | ValueError):
+                if kept is None or isinstance(error, TimeoutError | ValueError) or aborts != self._aborts:
                     raise
+
+    def _begin(self, connection: http.client.HTTPConnection, aborts: int) -> None:
+        """The connection is used from now on. Raises OSError after another abort, and if all is closed."""
+        with self._lock:
+            if self._is_closed or aborts != self._aborts:
+                raise ConnectionAbortedError("the read was aborted")
+            self._busy[connection] = connection.sock
+
+    def _end(self, connection: http.client.HTTPConnection) -> bool:
+        """The connection is not used any more. Returns whether it was not aborted meanwhile."""
+        with self._lock:
+            return self._busy.pop(connection, None) is not None
 
     def _kept(self, origin: _Origin) -> http.client.HTTPConnection | None:
         with self._lock:
@@ -104,7 +141,7 @@ class ObjectReads:
             return idle.pop() if idle else None
 
     def _give_back(self, origin: _Origin, connection: http.client.HTTPConnection, *, keep: bool) -> None:
-        if keep:
+        if self._end(connection) and keep:
             with self._lock:
                 idle = self._idle.setdefault(origin, [])
                 if len(idle) < IDLE_CONNECTIONS_MAX:

@@ -11,7 +11,7 @@ from object_server import ObjectServer, serving_object
 
 from headrace.api.plans import Chunk, Chunks
 from headrace.client.client_zone import ClientZone
-from headrace.client.reading import linked_history
+from headrace.client.reading import chunk_reads, linked_history
 from headrace.client.reading.linked_history import LinkedHistory
 from headrace.model.errors import HeadraceError, TruncatedError, UnauthorizedError, UnavailableError
 
@@ -195,3 +195,39 @@ async def test_a_reading_that_is_left_closes_its_connection() -> None:
             first = await anext(windows)
         assert DATA.startswith(first)
         assert await world.read() == DATA[:30_000]
+
+
+async def test_a_trickle_of_s3_is_left_to_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is never silent, so that it would keep a reader for hours."""
+    monkeypatch.setattr(linked_history, "WINDOW_S_MAX", 0.1)
+    async with serving(["trickle"] * 6) as world:
+        world.server.keeps_connections = False
+        assert await world.read() == b""
+        assert await world.read() == b""
+        assert len(world.source.listings) == 1
+        while world.history._objects._busy:
+            await asyncio.sleep(0.001)
+        world.server.fail()
+        world.clock.now_s = linked_history.PAUSE_S
+        monkeypatch.setattr(linked_history, "WINDOW_S_MAX", 60)
+        assert await world.read() == DATA[:30_000]
+
+
+@pytest.mark.parametrize("run_bytes", [5_000, 30_000])
+async def test_a_close_ends_the_reads_that_run(run_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_reads, "SMALL_CHUNK_BYTES", 10_000)
+    async with serving(["trickle"] * 6) as world:
+        world.source.run_bytes = run_bytes
+        reading = asyncio.ensure_future(world.read())
+        while not world.server.requests:
+            await asyncio.sleep(0.001)
+        reading.cancel()
+        await asyncio.wait([reading])
+        await world.history.close()
+        pools = (world.history._threads, world.history._reads and world.history._reads._pool)
+        threads = [thread for pool in pools if pool is not None for thread in pool._threads]
+        assert threads
+        for thread in threads:
+            await asyncio.to_thread(thread.join, 60)
+            assert not thread.is_alive()
+        assert not world.history._objects._idle

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -160,3 +162,38 @@ def test_https_goes_through_the_proxy(monkeypatch: pytest.MonkeyPatch, objects: 
     assert asked[0].startswith(b"CONNECT bucket.example:443 ")
     assert b"Proxy-Authorization: Basic bWU6c2UgY3JldA==" in asked[0]
     assert object_reads._proxy("inside.example") is None
+
+
+def test_an_abort_ends_reads_and_their_connections(objects: ObjectReads, server: ObjectServer) -> None:
+    """Also on a connection that was kept: the request is not repeated on another one."""
+    assert read(objects, server, 0, 10) == DATA[:10]
+    server.fail(["trickle"])
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read, objects, server, 0, 100_000)
+        while not server.requests:
+            time.sleep(0.001)
+        objects.abort()
+        with pytest.raises(ObjectReadError):
+            reading.result()
+    assert (len(server.requests), server.connections) == (1, 1)
+    assert read(objects, server, 5, 15) == DATA[5:15]
+    assert server.connections == 2
+    assert not objects._busy
+
+
+def test_a_read_that_was_aborted_keeps_no_connection(objects: ObjectReads, server: ObjectServer) -> None:
+    windows = objects.read(server.url, {"Range": "bytes=0-9"}, 10)
+    assert next(windows) == DATA[:10]
+    objects.abort()
+    assert list(windows) == []
+    assert not any(objects._idle.values())
+
+
+def test_nothing_is_read_after_the_end(server: ObjectServer) -> None:
+    """A thread may begin a read when its pool is closed already."""
+    objects = ObjectReads()
+    assert read(objects, server, 0, 10) == DATA[:10]
+    objects.close()
+    with pytest.raises(ObjectReadError):
+        read(objects, server, 0, 10)
+    assert len(server.requests) == 1
