@@ -224,8 +224,9 @@ async def test_a_close_ends_the_reads_that_run(run_bytes: int, monkeypatch: pyte
         reading.cancel()
         await asyncio.wait([reading])
         await world.history.close()
-        pools = (world.history._threads, world.history._reads and world.history._reads._pool)
-        threads = [thread for pool in pools if pool is not None for thread in pool._threads]
+        assert world.history._threads is not None
+        assert world.history._reads is not None
+        threads = [*world.history._threads._threads, *world.history._reads._pool._threads]
         assert threads
         for thread in threads:
             await asyncio.to_thread(thread.join, 60)

@@ -152,6 +152,90 @@ async def test_fast_appends_are_flushed_without_a_tick(world: World):
                     await asyncio.sleep(0.001)
 
 
+def count_passes(writer: StorageWriter, monkeypatch: pytest.MonkeyPatch) -> list[bool | None]:
+    """What each pass from now on has returned; None if it has failed or still runs."""
+    passes: list[bool | None] = []
+    run_pass = writer.run_pass
+
+    async def counted() -> bool:
+        passes.append(None)
+        passes[-1] = more = await run_pass()
+        return more
+
+    monkeypatch.setattr(writer, "run_pass", counted)
+    return passes
+
+
+async def turns(count: int = 1_000) -> None:
+    """Lets all that can go on without waiting go on."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_wake_up_without_progress_is_one_pass(world: World, monkeypatch: pytest.MonkeyPatch):
+    """What is quarantined stays in the cache, which is under pressure for good."""
+    world.limits = replace(world.limits, tick_s=1e6)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        writer._container.metadata.segments[NAME].quarantined = True
+        monkeypatch.setattr(BlockPool, "under_pressure", True)
+        passes = count_passes(writer, monkeypatch)
+        writer.start()
+        await turns()
+        assert passes == [False] * len(passes)
+        assert 1 <= len(passes) <= 2
+        for _ in range(5):
+            running.store._hurry()
+        await turns()
+        assert 2 <= len(passes) <= 3
+        monkeypatch.undo()
+
+
+async def test_wake_ups_do_not_hurry_a_storage_that_is_away(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.limits = replace(world.limits, tick_s=1e6, retry_first_s=1e6, retry_max_s=1e6)
+    world.limits = replace(world.limits, flush_bytes=100, object_bytes_max=100)
+    async with world.running(graceful=False) as running:
+        client = await created_segment(running, NAME)
+        writer = running.store.owned[0].writer
+        monkeypatch.setattr(writer._directory, "add", gone)
+        passes = count_passes(writer, monkeypatch)
+        for number in range(2):  # the bytes that wake it may not be durable yet
+            await write(client, NAME, [bytes(300)], first=number)
+        async with asyncio.timeout(WAIT_S):
+            while not writer.is_retrying:
+                await asyncio.sleep(0.001)
+        failed = len(passes)
+        for number in range(2, 6):
+            await write(client, NAME, [bytes(300)], first=number)
+            running.store._hurry()
+            await turns(100)
+        assert len(passes) == failed
+
+
+async def test_bytes_that_come_during_a_pass_wake_the_writer(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.limits = replace(never_due(world.limits), tick_s=1e6, object_bytes_max=100)
+    async with world.running(graceful=False) as running:
+        writer = await idle_writer(running, b"data")
+        client = await running.connect()
+        begins, may_end = asyncio.Event(), asyncio.Event()
+        passes: list[int] = []
+
+        async def slow() -> bool:
+            passes.append(1)
+            begins.set()
+            await may_end.wait()
+            return False
+
+        monkeypatch.setattr(writer, "run_pass", slow)
+        writer._container.news.clear()
+        writer.start()
+        await begins.wait()
+        await write(client, NAME, [bytes(100)], first=5)
+        may_end.set()
+        await turns()
+        assert len(passes) == 2
+
+
 async def test_preparation_leaves_little_to_flush(world: World, monkeypatch: pytest.MonkeyPatch):
     world.limits = never_due(world.limits)
     async with world.running(graceful=False) as running:
