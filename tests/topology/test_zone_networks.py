@@ -40,6 +40,7 @@ def test_no_networks_know_no_zone() -> None:
         "use1-az1:10.0.0.0/24",
         "USE1-AZ1=10.0.0.0/24",
         "use1-az1=10.0.0.0/24,use1-az2=10.0.0.128/25",
+        "use1-az1=10.0.0.0/24,use1-az2=10.0.1.0/24,use1-az3=10.0.0.128/25",
         ",".join(f"use1-az1=10.{number // 256}.{number % 256}.0/24" for number in range(ZONE_NETWORKS_MAX + 1)),
     ],
 )

@@ -31,6 +31,10 @@ class Source:
         self.run_bytes = RUN
         self.stored = len(DATA)
         self.error: HeadraceError | None = None
+        self.first_offset = 0
+        """What it adds to the offset of the first chunk."""
+        self.expiries_ms = [EXPIRY_MS]
+        """Of the first chunks; the others have the last one."""
         self.answers = asyncio.Event()
         self.answers.set()
         self.listings: list[tuple[int, int]] = []
@@ -44,10 +48,12 @@ class Source:
             raise self.error
         found: list[Chunk] = []
         end = min(to_offset, self.stored)
-        for start in range(from_offset, end, self.run_bytes)[:limit]:
+        for index, start in enumerate(range(from_offset, end, self.run_bytes)[:limit]):
             stop = min(start + self.run_bytes, end)
             header = {"Range": f"bytes={start}-{stop - 1}"}
-            found.append(Chunk(start, stop - start, self.url, header, EXPIRY_MS))
+            offset = start if index else start + self.first_offset
+            expires_at_ms = self.expiries_ms[min(index, len(self.expiries_ms) - 1)]
+            found.append(Chunk(offset, stop - start, self.url, header, expires_at_ms))
         return Chunks(tuple(found), end, None)
 
 
@@ -139,6 +145,24 @@ async def test_expired_links_are_listed_again() -> None:
         assert len(await world.read()) < 30_000
         world.server.fail()
         assert await world.read() == DATA[:30_000]
+
+
+async def test_the_first_link_that_expires_counts() -> None:
+    async with serving(["expired"] * 6) as world:
+        world.source.expiries_ms = [EXPIRY_MS * 2, EXPIRY_MS, EXPIRY_MS * 3]
+        world.clock.now_s = EXPIRY_MS / 1000
+        assert len(await world.read()) < 30_000
+        world.server.fail()
+        assert await world.read() == DATA[:30_000]
+
+
+async def test_a_listing_with_a_gap_is_not_read() -> None:
+    async with serving() as world:
+        world.source.first_offset = 1
+        assert await world.read() == b""
+        assert world.server.requests == []
+        world.source.first_offset = 0
+        assert await world.read() == b"", "such a controller is left alone for a while"
 
 
 @pytest.mark.parametrize("error", [UnavailableError("away"), UnauthorizedError("not for you")])

@@ -212,16 +212,20 @@ async def test_wake_ups_do_not_hurry_a_storage_that_is_away(world: World, monkey
         assert len(passes) == failed
 
 
-async def test_bytes_that_come_during_a_pass_wake_the_writer(world: World, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("during", [60, 99])
+async def test_bytes_that_come_during_a_pass_wake_the_writer(
+    world: World, monkeypatch: pytest.MonkeyPatch, during: int
+):
     world.limits = replace(never_due(world.limits), tick_s=1e6, object_bytes_max=100)
     async with world.running(graceful=False) as running:
         writer = await idle_writer(running, b"data")
         client = await running.connect()
         begins, may_end = asyncio.Event(), asyncio.Event()
-        passes: list[int] = []
+        passes = 0
 
         async def slow() -> bool:
-            passes.append(1)
+            nonlocal passes
+            passes += 1
             begins.set()
             await may_end.wait()
             return False
@@ -230,10 +234,21 @@ async def test_bytes_that_come_during_a_pass_wake_the_writer(world: World, monke
         writer._container.news.clear()
         writer.start()
         await begins.wait()
-        await write(client, NAME, [bytes(100)], first=5)
+        await write(client, NAME, [bytes(during)], first=5)
         may_end.set()
         await turns()
-        assert len(passes) == 2
+        await write(client, NAME, [bytes(100 - during)], first=6)
+        await turns()
+        assert passes == 2
+
+
+async def test_pressure_wakes_all_writers(make_world: type[World]):
+    async with make_world(container_count=3, maintenance=False).running() as running:
+        containers = [owned.container for owned in running.store.owned.values()]
+        for container in containers:
+            container.news.clear()
+        running.store._hurry()
+        assert [container.news.is_set() for container in containers] == [True] * 3
 
 
 async def test_preparation_leaves_little_to_flush(world: World, monkeypatch: pytest.MonkeyPatch):
