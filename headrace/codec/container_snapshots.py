@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.model.errors import CorruptError
+from headrace.model.segment_attributes import REVISION_MARK
 
 _Kind = TypeVar("_Kind")
 
@@ -90,6 +91,17 @@ class SegmentSnapshot:
     writers_gone: WritersGone | None = None
     whole_length: int | None = None
     may_lack_bytes: bool = False
+
+
+def without_lost_mark(segment: SegmentSnapshot, end: int) -> SegmentSnapshot:
+    """The segment without its mark if that is behind `end`, where the bytes that are left of it end.
+
+    Readers would begin at bytes that are not there, or inside an entry that is written there later.
+    """
+    if segment.attributes.get(REVISION_MARK, 0) <= end:
+        return segment
+    attributes = {number: value for number, value in segment.attributes.items() if number != REVISION_MARK}
+    return replace(segment, attributes=attributes, client_attributes=segment.client_attributes - {REVISION_MARK})
 
 
 @dataclass(frozen=True, slots=True)

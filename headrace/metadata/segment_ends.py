@@ -46,13 +46,14 @@ class SegmentEnds:
 
     def end(self, scope: str, stream: str, identifier: int) -> int:
         """The offset behind the last byte of a segment in tier 2; 0 if it has none."""
-        return self._end(segment_name(scope, stream, identifier))
+        return self.of_name(segment_name(scope, stream, identifier))
 
     def of_marks(self, scope: str, stream: str) -> int:
         """As `end`, for the mark segment of a stream."""
-        return self._end(mark_segment_name(scope, stream))
+        return self.of_name(mark_segment_name(scope, stream))
 
-    def _end(self, name: str) -> int:
+    def of_name(self, name: str) -> int:
+        """As `end`, for a segment of any kind, given by its name."""
         known = self._ends.get(name)
         if known is None:
             known = self._find(name)

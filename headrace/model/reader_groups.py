@@ -173,6 +173,11 @@ def state_stream_name(group: str) -> str:
     return f"{_STATE_STREAM_PREFIX}{group}"
 
 
+def is_state_stream(stream: str) -> bool:
+    """Whether the name of a stream is that of the state of a reader group."""
+    return stream.startswith(_STATE_STREAM_PREFIX)
+
+
 def new_reader_group(
     scope: str, name: str, group_id: str, configuration: ReaderGroupConfiguration, version: int
 ) -> ReaderGroup:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from headrace.adapters.dynamodb.table_items import TableItems, key_of, record_of
-from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot
+from headrace.codec.container_snapshots import ContainerSnapshot, SegmentSnapshot, without_lost_mark
 from headrace.metadata.evicted_segment import evicted_segment_key, read_segment_record
 from headrace.metadata.history_records import HistoryRecords
 from headrace.metadata.restored_positions import STREAMS_FIRST
@@ -24,7 +24,8 @@ from headrace.metadata.truncation import read_truncation, truncation_key
 from headrace.model.chunks import chunk_partition, chunk_sort
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.names import segment_name, transaction_segment_name
-from headrace.model.segment_attributes import CREATION_TIME, EVENT_COUNT
+from headrace.model.reader_groups import is_state_stream
+from headrace.model.segment_attributes import CREATION_TIME, EVENT_COUNT, REVISION_MARK
 from headrace.model.streams import Stream
 from headrace.model.transactions import Transaction, TransactionState
 from headrace.ports.metadata_store import READS_PER_BATCH_MAX, Key, MetadataStore
@@ -35,12 +36,14 @@ TRANSACTIONS_FIRST: Final = "transactions/"
 class Expected(NamedTuple):
     """What a stream expects of a segment. `start` is the head of the stream in it, if tier 2 does not reach the head.
 
-    A segment of an open transaction may lack bytes, so that the transaction will be aborted.
+    A segment of an open transaction may lack bytes, so that the transaction will be aborted. Of a segment with the
+    state of a reader group nothing that tier 2 has may be truncated: what replaces it is lost if tier 2 lacks it.
     """
 
     sealed: bool = False
     start: int = 0
     may_lack_bytes: bool = False
+    is_group_state: bool = False
 
 
 _NOTHING: Final = Expected()
@@ -94,7 +97,8 @@ def completed_snapshot(
     """
     segments = list(snapshot.segments)
     known = {each.name for each in segments}
-    completed = [_adjusted(each, expected.get(each.name, _NOTHING)) for each in segments]
+    ends = SegmentEnds(store)
+    completed = [_adjusted(_readable(each, expected, ends), expected.get(each.name, _NOTHING)) for each in segments]
     changed = sum(before != after for before, after in zip(segments, completed, strict=True))
     number = snapshot.next_number
     missing = sorted(name for name in expected if name not in known and name not in snapshot.deletions)
@@ -135,6 +139,20 @@ def _adjusted(segment: SegmentSnapshot, expected: Expected) -> SegmentSnapshot:
     return replace(segment, sealed=segment.sealed or expected.sealed, start_offset=start, length=length)
 
 
+def _readable(segment: SegmentSnapshot, expected: Mapping[str, Expected], ends: SegmentEnds) -> SegmentSnapshot:
+    """The segment without the mark and the truncation that were behind the end of tier 2, as far as readers need that.
+
+    A snapshot has them as soon as they are made. The bytes that follow the end of tier 2 next are others.
+    """
+    is_group_state = expected.get(segment.name, _NOTHING).is_group_state
+    if not is_group_state and REVISION_MARK not in segment.attributes:
+        return segment
+    end = ends.of_name(segment.name)
+    if is_group_state and segment.start_offset > end:
+        segment = replace(segment, start_offset=0)
+    return without_lost_mark(segment, max(end, segment.start_offset))
+
+
 def _has_runs(store: MetadataStore, name: str) -> bool:
     """Whether the chunk directory has something of a segment: then its container finds it, without attributes."""
     return bool(store.query(chunk_partition(name), first=chunk_sort(0), limit=1).records)
@@ -149,7 +167,8 @@ def _expect_stream(expected: ExpectedSegments, store: MetadataStore, stream: Str
         head = heads.get(identifier, 0)
         start = head if head > 0 and head > ends.end(stream.scope, stream.name, identifier) else 0
         is_sealed = stream.state.is_sealed or identifier not in active
-        expected.add(segment_name(stream.scope, stream.name, identifier), Expected(is_sealed, start))
+        name = segment_name(stream.scope, stream.name, identifier)
+        expected.add(name, Expected(is_sealed, start, is_group_state=is_state_stream(stream.name)))
 
 
 def _expect_transaction(expected: ExpectedSegments, records: StreamRecords, key: Key, transaction: Transaction) -> None:

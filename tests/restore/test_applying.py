@@ -39,13 +39,14 @@ from headrace.metadata.watermark_records import (
     writer_mark_body,
     writer_mark_key,
 )
-from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition
+from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_run
 from headrace.model.cluster import StoreLease
 from headrace.model.container_logs import LOST_ENTRIES_MAX, LogState
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
 from headrace.model.group_state import GroupState
 from headrace.model.log_classes import ContainerLayout
+from headrace.model.segment_attributes import EVENT_COUNT, REVISION_MARK
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.watermarks import Watermark, WatermarkState
 from headrace.model.writer_marks import WriterMark, positions_of
@@ -54,6 +55,8 @@ from headrace.restore import applying
 from headrace.restore.applying import apply_restore, is_under_way
 from headrace.restore.groups import GroupStates
 from headrace.restore.verification import verify
+from headrace.segmentstore.tiering.chunk_directory import ChunkDirectory
+from headrace.segmentstore.tiering.restoration import restore_container
 from headrace.segmentstore.tiering.snapshot_store import SnapshotStore
 
 
@@ -188,6 +191,34 @@ def test_group_that_cannot_be_read_is_left_alone(world: RestoreWorld):
     made = world.deployment
     findings = {each.check: each for each in verify(made.now, made.store, made.bucket, made.chunks, made.clock)}
     assert "ends inside an entry" in findings["groups"].evidence
+
+
+@pytest.mark.parametrize("start", [0, 10_000])
+def test_group_whose_last_compaction_is_lost_is_readable(world: RestoreWorld, start: int):
+    """The snapshot knows the mark and the truncation of a compaction, and tier 2 lacks the state at the mark."""
+    made, segment = world.deployment, world.state_segment
+    container = ContainerLayout(CONTAINERS).container_of_segment(segment)
+    (old,) = made.then_store.query(chunk_partition(segment), limit=2).records
+    end = chunk_run(old.key.sort, old.body).end
+    lost = {REVISION_MARK: end + 10, EVENT_COUNT: 2}
+    world.put_copied_snapshot(container, SegmentSnapshot(9, segment, start, end, False, 1, lost))
+    apply_restore(made, world.plan())
+
+    snapshots = SnapshotStore(made.store, made.chunks, container, epochs_of(world)[container] + 1)
+    made.store.write(write_claim(container, CLAIM, epochs_of(world)[container]))
+    directory = ChunkDirectory(made.store, container, epochs_of(world)[container], made.clock)
+
+    async def found_by_a_store() -> SegmentSnapshot:
+        snapshot = await restore_container(snapshots, directory, await snapshots.pointer())
+        return next(each for each in snapshot.segments if each.name == segment)
+
+    found = asyncio.run(found_by_a_store())
+    assert REVISION_MARK not in found.attributes
+    assert found.attributes[EVENT_COUNT] == 2
+    (first, second) = made.store.query(chunk_partition(segment), limit=3).records
+    entry = chunk_run(second.key.sort, second.body)
+    assert (chunk_run(first.key.sort, first.body).end, entry.end) == (end, found.length)
+    assert found.start_offset == 0
 
 
 @pytest.mark.parametrize("answered", [True, False])

@@ -26,7 +26,7 @@ from headrace.codec.events import frame_event
 from headrace.codec.group_state import state_bytes, update_bytes
 from headrace.codec.object_names import snapshot_name, table_indexes_prefix
 from headrace.codec.stored_objects import InitialEntry, UpdatesEntry, entry_bytes
-from headrace.metadata.cluster_records import write_claim, write_lease, write_map, write_snapshot_pointer
+from headrace.metadata.cluster_records import snapshot_key, write_claim, write_lease, write_map, write_snapshot_pointer
 from headrace.metadata.container_log import write_container_log
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
 from headrace.metadata.history_records import (
@@ -234,6 +234,16 @@ class RestoreWorld:
     def state_segment(self) -> str:
         """The segment with the state of the group."""
         return segment_name("shop", state_stream_name("billing"), 0)
+
+    def put_copied_snapshot(self, container: int, *segments: SegmentSnapshot) -> None:
+        """Let the copy name a snapshot that has these segments of a container, too."""
+        then, name = self.deployment.then_store, snapshot_name(container, EPOCH, 7)
+        orders = [SegmentSnapshot(1, self.segment, 0, len(OBJECT), False, 1, {})] if container == HOME else []
+        body = b"".join(encode_snapshot(ContainerSnapshot(10, {}, [*orders, *segments])))
+        asyncio.run(self.chunks.put(name, [body]))
+        pointer = SnapshotPointer(name, len(body), crc32c(body), EPOCH, clean=False)
+        record = then.get(snapshot_key(container))
+        then.write(write_snapshot_pointer(container, pointer, None if record is None else record.version))
 
     def _put_snapshot(self, name: str, version: int | None) -> None:
         known = SegmentSnapshot(1, self.segment, 0, len(OBJECT), False, 1, {})

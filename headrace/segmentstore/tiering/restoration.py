@@ -21,6 +21,7 @@ from headrace.codec.container_snapshots import (
     SegmentSnapshot,
     encode_segment,
     encode_snapshot,
+    without_lost_mark,
 )
 from headrace.codec.data_frames import Operation
 from headrace.model.chunks import RunLink
@@ -133,7 +134,8 @@ async def reconciled_segment(
     # The start may be behind the end of tier 2, if the bytes between are lost. Offsets before it must not be reused.
     length = max(start, length)
     lacks = segment.may_lack_bytes or (is_transaction_segment_name(segment.name) and length != segment.whole_length)
-    return replace(segment, start_offset=start, length=length, merged=(), may_lack_bytes=lacks)
+    found = replace(segment, start_offset=start, length=length, merged=(), may_lack_bytes=lacks)
+    return without_lost_mark(found, length)
 
 
 async def _with_merged(segment: SegmentSnapshot, length: int, directory: ChunkDirectory) -> int:

@@ -25,7 +25,7 @@ from headrace.codec.data_frames import CreateOperation, DeleteOperation, decode_
 from headrace.model.chunks import ChunkRun, RunLink, packed_name
 from headrace.model.errors import CorruptError, HeadraceError
 from headrace.model.names import transient_segment_name
-from headrace.model.segment_attributes import NO_VALUE
+from headrace.model.segment_attributes import NO_VALUE, REVISION_MARK
 from headrace.model.store_volume import LogSpace
 from headrace.ports.ledger import Ledger
 from headrace.segmentstore.cache.block_pool import BlockPool
@@ -104,6 +104,17 @@ async def test_segment_is_as_the_directory_has_it(
     await tier_2.add(NAME, *runs)
     segment = await reconciled_segment(known(NAME, start, length), tier_2.directory)
     assert found == (None if segment is None else (segment.start_offset, segment.length))
+
+
+@pytest.mark.parametrize(("mark", "kept"), [(0, True), (6, True), (7, False)])
+async def test_mark_of_a_revision_that_is_lost_is_forgotten(mark: int, kept: bool):
+    """Readers that begin behind the end find no state, or a part of an entry that is written later."""
+    tier_2 = Tier2()
+    await tier_2.add(NAME, 0, 3)
+    marked = replace(known(), attributes={WRITER: 1, REVISION_MARK: mark})
+    segment = await reconciled_segment(marked, tier_2.directory)
+    assert segment is not None
+    assert segment.attributes == ({WRITER: 1, REVISION_MARK: mark} if kept else {WRITER: 1})
 
 
 async def test_segment_whose_runs_are_missing_is_corrupt():
