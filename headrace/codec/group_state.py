@@ -52,7 +52,7 @@ from headrace.model.group_updates import (
     RemoveReader,
     ReplaceState,
 )
-from headrace.model.names import StreamSegmentName, parse_segment_name, segment_name
+from headrace.model.names import StreamSegmentName, check_known_name, parse_segment_name, segment_name
 from headrace.model.reader_groups import OUTSTANDING_CHECKPOINTS_DEFAULT, RetentionMode
 from headrace.model.segments import KeyRange
 
@@ -95,9 +95,12 @@ def segment_bytes(segment: StreamSegmentName) -> bytes:
 
 def read_segment(reader: FieldReader) -> StreamSegmentName:
     try:
-        return parse_segment_name(reader.text())
+        found = parse_segment_name(reader.text())
+        check_known_name("scope", found.scope)
+        check_known_name("stream", found.stream)
     except InvalidRequestError as error:
         raise CorruptError(f"the state of a reader group names no segment: {error}") from error
+    return found
 
 
 def positions_bytes(positions: Positions) -> bytes:
@@ -236,13 +239,16 @@ def _checkpoints_bytes(checkpoints: Checkpoints) -> bytes:
 
 def _read_checkpoints(reader: FieldReader) -> Checkpoints:
     first, *later = reader.stored_object()
-    return Checkpoints(
+    found = Checkpoints(
         names=tuple(first.items(first.text)),
         waiting_for=first.mapping(first.text, lambda: tuple(first.items(first.text))),
         positions=first.mapping(first.text, lambda: read_positions(first)),
         last=read_positions(first) or None,
         last_published=later[0].boolean() if later else True,
     )
+    if not found.positions.keys() >= {*found.names, *found.waiting_for}:
+        raise CorruptError("the state of a reader group has a checkpoint without positions")
+    return found
 
 
 def _configuration_bytes(configuration: SharedConfiguration) -> bytes:
@@ -262,8 +268,8 @@ def _read_configuration(reader: FieldReader) -> SharedConfiguration:
     revisions = reader.stored_object()
     found = revisions[min(1, len(revisions) - 1)]
     interval_ms, refresh_ms = found.int64(), found.int64()
-    starts = found.mapping(found.text, lambda: _read_cut(found.blob()))
-    ends = found.mapping(found.text, lambda: _read_cut(found.blob()))
+    starts = found.mapping(lambda: _read_stream(found), lambda: _read_cut(found.blob()))
+    ends = found.mapping(lambda: _read_stream(found), lambda: _read_cut(found.blob()))
     outstanding = found.int32() if len(revisions) > 1 else OUTSTANDING_CHECKPOINTS_DEFAULT
     mode, generation, group_id = 0, -1, NO_GROUP_ID
     if len(revisions) > 2:
@@ -280,6 +286,18 @@ def _read_configuration(reader: FieldReader) -> SharedConfiguration:
         automatic_checkpoint_interval_ms=interval_ms,
         outstanding_checkpoints_max=outstanding,
     )
+
+
+def _read_stream(reader: FieldReader) -> str:
+    """The scoped name of a stream."""
+    name = reader.text()
+    scope, _, stream = name.partition("/")
+    try:
+        check_known_name("scope", scope)
+        check_known_name("stream", stream)
+    except InvalidRequestError as error:
+        raise CorruptError(f"the state of a reader group names no stream: {error}") from error
+    return name
 
 
 def _cut_bytes(scoped_name: str, cut: Offsets | None) -> bytes:

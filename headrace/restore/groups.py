@@ -78,8 +78,10 @@ class GroupStates:
         stored = self._streams.find(group.scope, group.state_stream)
         if stored is None or stored.stream.is_deleting:
             return None
-        (segment,) = stored.stream.epoch.segments
-        name = segment_name(group.scope, group.state_stream, segment.segment_id)
+        segments = stored.stream.epoch.segments
+        if len(segments) > 1:
+            raise CorruptError(f"{stored.stream.scoped_name} has more than one segment: it is not that of a state")
+        name = segment_name(group.scope, group.state_stream, segments[0].segment_id)
         data, end = asyncio.run(self._read(name))
         state = _state_of(data, name)
         return None if state is None else TieredState(group, name, end, state)

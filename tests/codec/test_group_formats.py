@@ -267,18 +267,27 @@ TEXTS = st.sampled_from(["", "c1", "\0", "é😀", "x" * 300])
 RANGES = st.builds(
     lambda low, width: KeyRange(low / 64, min(1.0, (low + width) / 64)), st.integers(0, 63), st.integers(1, 64)
 )
-CHECKPOINTS = st.builds(
-    Checkpoints,
-    st.lists(TEXTS, max_size=3).map(tuple),
-    st.dictionaries(TEXTS, st.lists(TEXTS, max_size=3).map(tuple), max_size=3),
-    st.dictionaries(TEXTS, POSITIONS, max_size=3),
-    st.none() | POSITIONS.filter(bool),
-    st.booleans(),
-)
+SCOPED_NAMES = st.builds("{}/{}".format, NAMES, NAMES)
+
+
+@st.composite
+def checkpoints(draw: st.DrawFn) -> Checkpoints:
+    """Each has positions."""
+    positions = draw(st.dictionaries(TEXTS, POSITIONS, max_size=3))
+    kept = st.lists(st.sampled_from(sorted(positions)), unique=True) if positions else st.just([])
+    return Checkpoints(
+        tuple(draw(kept)),
+        {name: tuple(draw(st.lists(TEXTS, max_size=3))) for name in draw(kept)},
+        positions,
+        draw(st.none() | POSITIONS.filter(bool)),
+        draw(st.booleans()),
+    )
+
+
 CONFIGURATIONS = st.builds(
     SharedConfiguration,
-    starts=st.dictionaries(NAMES, st.none() | st.dictionaries(st.integers(0, 1 << 60), OFFSETS), max_size=3),
-    ends=st.dictionaries(NAMES, st.none() | st.dictionaries(st.integers(0, 1 << 60), OFFSETS), max_size=3),
+    starts=st.dictionaries(SCOPED_NAMES, st.none() | st.dictionaries(st.integers(0, 1 << 60), OFFSETS), max_size=3),
+    ends=st.dictionaries(SCOPED_NAMES, st.none() | st.dictionaries(st.integers(0, 1 << 60), OFFSETS), max_size=3),
     group_id=st.uuids().map(str),
     generation=st.integers(-1, 1 << 40),
     retention=st.sampled_from(RetentionMode),
@@ -300,7 +309,7 @@ def states(draw: st.DrawFn) -> GroupState:
         lags_ms=draw(st.dictionaries(NAMES, st.integers(0, (1 << 63) - 1), max_size=3)),
         leases_ms=draw(st.dictionaries(NAMES, st.integers(0, 1 << 40), max_size=3)),
         ranges=draw(st.dictionaries(st.sampled_from(known), RANGES)) if known else {},
-        checkpoints=draw(CHECKPOINTS),
+        checkpoints=draw(checkpoints()),
         is_updating=draw(st.booleans()),
     )
 
@@ -308,6 +317,26 @@ def states(draw: st.DrawFn) -> GroupState:
 @given(states())
 def test_states_survive_storing(state: GroupState) -> None:
     assert parse_state(state_bytes(state)) == state
+
+
+CUT = {0: 5}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        GroupState(SharedConfiguration({}, {}), {}, {}, checkpoints=Checkpoints(names=("c",))),
+        GroupState(SharedConfiguration({}, {}), {}, {}, checkpoints=Checkpoints(("c",), {"c": ("r",)})),
+        initial_state(SharedConfiguration({"stream": CUT}, {}), {}, {}),
+        initial_state(SharedConfiguration({}, {"s/t/0": CUT}), {}, {}),
+        initial_state(SharedConfiguration({"s/": CUT}, {}), {}, {}),
+        initial_state(SharedConfiguration({}, {}), {StreamSegmentName("s", "x" * 3000, 0): 1}, {}),
+    ],
+)
+def test_states_that_no_reader_writes_are_refused(state: GroupState) -> None:
+    """Each process that may write the stream of a state could write them."""
+    with pytest.raises(CorruptError):
+        parse_state(state_bytes(state))
 
 
 @given(

@@ -26,9 +26,10 @@ from headrace.metadata.cluster_records import (
 )
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
-from headrace.metadata.history_records import HistoryRecords
+from headrace.metadata.history_records import HistoryRecords, create_epoch
 from headrace.metadata.reader_group import ReaderGroupRecords, group_body, reader_group_key
 from headrace.metadata.restoration import UNFINISHED_KEY, read_unfinished, unfinished_body
+from headrace.metadata.stream import current_key, stream_body
 from headrace.metadata.stream_records import StreamRecords
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.metadata.watermark_records import (
@@ -43,10 +44,12 @@ from headrace.model.chunks import ChunkRun, chunk_body, chunk_partition, chunk_r
 from headrace.model.cluster import StoreLease
 from headrace.model.container_logs import LOST_ENTRIES_MAX, LogState
 from headrace.model.containers import SnapshotPointer
+from headrace.model.epochs import scaled_epoch
 from headrace.model.errors import ConflictError, IllegalStateError, NotFoundError
 from headrace.model.group_state import GroupState
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.segment_attributes import EVENT_COUNT, REVISION_MARK
+from headrace.model.segments import KeyRange
 from headrace.model.stream_cuts import StreamCut
 from headrace.model.watermarks import Watermark, WatermarkState
 from headrace.model.writer_marks import WriterMark, positions_of
@@ -191,6 +194,21 @@ def test_group_that_cannot_be_read_is_left_alone(world: RestoreWorld):
     made = world.deployment
     findings = {each.check: each for each in verify(made.now, made.store, made.bucket, made.chunks, made.clock)}
     assert "ends inside an entry" in findings["groups"].evidence
+
+
+def test_group_whose_state_was_scaled_is_left_alone(world: RestoreWorld):
+    """A stream of any name can be scaled by who may write it. All else is restored."""
+    made, name = world.deployment, world.group.state_stream
+    stream = StreamRecords(made.then_store).get("shop", name).stream
+    scaled = scaled_epoch(stream.epoch, [0], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)], 2_000)
+    key = current_key("shop", name)
+    record = made.then_store.get(key)
+    assert record is not None
+    body = stream_body(replace(stream, epoch=scaled, recorded_epoch=1))
+    made.then_store.write(Replace(key, body, record.version), *create_epoch(stream, scaled))
+    apply_restore(made, world.plan())
+    findings = {each.check: each for each in verify(made.now, made.store, made.bucket, made.chunks, made.clock)}
+    assert "more than one segment" in findings["groups"].evidence
 
 
 @pytest.mark.parametrize("start", [0, 10_000])
