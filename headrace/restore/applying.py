@@ -26,6 +26,7 @@ from headrace.codec.object_names import object_prefixes, snapshot_name
 from headrace.metadata.cluster_records import ClusterRecords, StoredLease, claim_key, delete_lease
 from headrace.metadata.fixed_settings import (
     FixedSetting,
+    finalized_release,
     fixed_setting_key,
     is_fixed_setting,
     is_restoring,
@@ -50,6 +51,7 @@ from headrace.metadata.restoration import (
 from headrace.metadata.restored_positions import RestoredPositions
 from headrace.model.containers import SnapshotPointer
 from headrace.model.errors import ConflictError, FencedError, IllegalStateError
+from headrace.model.formats import check_release
 from headrace.model.log_classes import ContainerLayout
 from headrace.model.reader_groups import ReaderGroup
 from headrace.model.restore_plan import (
@@ -124,7 +126,7 @@ def apply_restore(
 
     Raises:
         IllegalStateError: something cannot be brought back, a store may still run, or a restore from another copy is
-            not finished.
+            not finished. Code "release_too_old": the deployment is finalized for a later release.
         ConflictError: another process writes the table. Stop it, and repeat this.
         CorruptError: a record or a snapshot cannot be read.
         ThrottledError, UnavailableError: DynamoDB or S3 does not answer: repeat this.
@@ -183,6 +185,7 @@ def _begin(deployment: Deployment, plan: RestorePlan, *, replaces_unfinished: bo
     found, setting = store.get_many([UNFINISHED_KEY, SETTING_KEY])
     if setting is None:
         raise IllegalStateError(f"{deployment.now.table} is not the table of a deployment that stores have used")
+    check_release(finalized_release(setting))  # again: it may have been finalized since the plan was made
     former = None if found is None else read_unfinished(found)
     is_same_restore = former is not None and (former.table, former.at_ms) == (plan.table, plan.at_ms)
     containers = tuple(each.restored for each in plan.containers if each.restored is not None)
@@ -440,7 +443,13 @@ def _load(deployment: Deployment, container: int, pointer: SnapshotPointer) -> C
 
 
 def container_layout(store: MetadataStore) -> ContainerLayout:
-    """The containers of the deployment. One read."""
+    """The containers of the deployment. One read.
+
+    Raises:
+        IllegalStateError: code "release_too_old": the deployment is finalized for a later release.
+    """
     keys = [fixed_setting_key(each) for each in (FixedSetting.CONTAINERS, FixedSetting.S3_CONTAINERS)]
-    stores, s3 = (0 if each is None else read_fixed_setting(each) for each in store.get_many(keys))
+    records = store.get_many(keys)
+    check_release(finalized_release(records[0]))
+    stores, s3 = (0 if each is None else read_fixed_setting(each) for each in records)
     return ContainerLayout(stores, s3)

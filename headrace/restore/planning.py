@@ -15,7 +15,7 @@ from headrace.adapters.dynamodb.table_items import Item, TableItems, key_of, rec
 from headrace.adapters.s3.object_versions import BucketVersions
 from headrace.codec.log_objects import container_log_prefix
 from headrace.codec.object_names import object_epoch, object_prefixes, snapshot_prefix
-from headrace.metadata.fixed_settings import FixedSetting, fixed_setting_key, read_fixed_setting
+from headrace.metadata.fixed_settings import FixedSetting, finalized_release, fixed_setting_key, read_fixed_setting
 from headrace.metadata.restoration import (
     ContainerRecords,
     RestoredContainer,
@@ -26,6 +26,7 @@ from headrace.metadata.restoration import (
 from headrace.model.chunks import ChunkRun, chunk_run, is_link, object_count, object_partition, packed_prefix
 from headrace.model.container_logs import LogState
 from headrace.model.errors import IllegalStateError
+from headrace.model.formats import check_release
 from headrace.model.restore_plan import (
     JudgedObject,
     NeededObject,
@@ -130,7 +131,8 @@ def make_plan(
     """The plan of a restore of the table `now` to what its copy `then` has. `then_store` reads the copy, too.
 
     Raises:
-        IllegalStateError: the copy is not that of a deployment, or the bucket keeps no versions.
+        IllegalStateError: the copy is not that of a deployment, or the bucket keeps no versions. Code
+            "release_too_old": the deployment is finalized for a later release.
         CorruptError: a record of a container cannot be read.
         ThrottledError, UnavailableError: DynamoDB or S3 does not answer.
     """
@@ -312,4 +314,5 @@ def _counted_length(record: Record | None) -> int:
 def _setting(table: TableItems, setting: FixedSetting) -> int:
     key = fixed_setting_key(setting)
     record = table.records([key]).get(key)
+    check_release(finalized_release(record))
     return 0 if record is None else read_fixed_setting(record)

@@ -92,6 +92,7 @@ def verify(
     """What all checks find, in the order of QUESTIONS.
 
     Raises:
+        IllegalStateError: code "release_too_old": the deployment is finalized for a later release.
         ThrottledError, UnavailableError: DynamoDB or S3 does not answer.
     """
     verified = Verified()

@@ -71,6 +71,14 @@ def test_an_upgrade_is_finalized_once(call: Call, upgraded: FunctionWorld, audit
     assert [line["action"] for line in audit_lines()] == ["cluster.finalize-upgrade"] * 2
 
 
+def test_only_older_stores_keep_an_upgrade_from_its_end(call: Call, upgraded: FunctionWorld):
+    """And a repetition does nothing, whatever stores run."""
+    upgraded.store.write(write_lease(store_of("99.0"), None))
+    assert call("POST", PATH).status == 200
+    upgraded.store.write(write_lease(store_of(""), 0))
+    assert call("POST", PATH).status == 200
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

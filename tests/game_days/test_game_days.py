@@ -72,8 +72,9 @@ def _store(stack: OrderedStack, index: int) -> dict[str, Any]:
     return found
 
 
-def _await_checks(work: SteadyWork, doctor: Callable[[], set[str]], checks: tuple[str, ...]) -> None:
+def _await_checks(work: SteadyWork, doctor: Callable[[], set[str]], checks: tuple[str, ...], before: set[str]) -> None:
     missing = set(checks)
+    assert not missing & before, "they would come without the fault"
 
     def have_come() -> bool:
         missing.difference_update(doctor())
@@ -112,7 +113,7 @@ def test_killed_task(
     directory.rename(gone)
     os.kill(store["pid"], signal.SIGKILL)
     shutil.rmtree(gone)
-    _await_checks(work, doctor, signals.checks)
+    _await_checks(work, doctor, signals.checks, before)
     _await_events(work, logs, signals.events)
     _await_well(work, doctor, before)
     work.end()
@@ -124,7 +125,7 @@ def test_isolated_zone(
 ):
     before = doctor()
     with _stopped(_store(stack, 2)["pid"]):
-        _await_checks(work, doctor, signals.checks)
+        _await_checks(work, doctor, signals.checks, before)
         work.await_progress()
     _await_events(work, logs, signals.events)
     _await_well(work, doctor, before)

@@ -96,6 +96,16 @@ def test_a_later_release_than_this_refuses_each_process():
         assert error.value.specific_code == "release_too_old"
 
 
+def test_a_setting_that_was_not_recorded_is_read_again():
+    world = world_of_a_former_release()
+    reader = FixedSettingsReader(world.store, {FixedSetting.CONTAINERS: 8, FixedSetting.BUCKETS: 4})
+    reader.check()
+    check_fixed_setting(world.store, FixedSetting.BUCKETS, 5)
+    with pytest.raises(IllegalStateError) as error:
+        reader.check()
+    assert error.value.specific_code == "setting_changed"
+
+
 def test_a_restore_keeps_the_finalized_release():
     setting = Record(KEY, 3, finalized_body(8, RELEASE))
     during = Record(KEY, 4, restoring_body(setting, 1_000))

@@ -421,11 +421,13 @@ def test_restored_state_is_inside_its_streams(read: list[int], limits: list[int]
         BeginCheckpoint("complete"),
         AddReader("dead"),
         AcquireSegment("dead", segment(1)),
+        NoteProgress("dead", 70_000, lease_ms=9_000),
         BeginCheckpoint("waiting"),
     )
     there = {segment(number): limit for number, limit in enumerate(limits)}
     found = restored_state(state, there, state.configuration.generation)
     assert found.readers == ()
+    assert (found.lags_ms, found.leases_ms) == ({}, {})
     assert found.checkpoints.names == ("complete",)
     assert not found.checkpoints.is_ongoing
     assert all(offset <= there[each] for each, offset in _all_positions(found))

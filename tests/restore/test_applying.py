@@ -25,7 +25,7 @@ from headrace.metadata.cluster_records import (
     write_snapshot_pointer,
 )
 from headrace.metadata.container_log import ContainerLogRecords
-from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting
+from headrace.metadata.fixed_settings import FixedSetting, check_fixed_setting, finalized_body, fixed_setting_key
 from headrace.metadata.history_records import HistoryRecords, create_epoch
 from headrace.metadata.reader_group import ReaderGroupRecords, group_body, reader_group_key
 from headrace.metadata.restoration import UNFINISHED_KEY, read_unfinished, unfinished_body
@@ -279,6 +279,24 @@ def test_restore_is_refused_while_a_store_runs(world: RestoreWorld):
     assert world.content() == before
     world.clock.advance(60_000)
     apply_restore(world.deployment, world.plan())
+
+
+def test_restore_of_a_later_release_is_refused(world: RestoreWorld):
+    """This release cannot read all that is stored then."""
+    plan, store = world.plan(), world.deployment.store
+    key = fixed_setting_key(FixedSetting.CONTAINERS)
+    store.write(Replace(key, finalized_body(CONTAINERS, "99.0"), 0))
+    before = world.content()
+    made = world.deployment
+    for refused in (
+        world.plan,
+        lambda: apply_restore(made, plan),
+        lambda: verify(made.now, made.store, made.bucket, made.chunks, made.clock),
+    ):
+        with pytest.raises(IllegalStateError) as error:
+            refused()
+        assert error.value.specific_code == "release_too_old"
+    assert world.content() == before
 
 
 def test_restore_that_lacks_an_object_changes_nothing(world: RestoreWorld):

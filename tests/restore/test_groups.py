@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from group_states import CONFIGURATION, segment
+from group_states import CONFIGURATION, after, segment
 
 from headrace.adapters.memory.chunk_storage import MemoryChunkStorage
 from headrace.adapters.memory.manual_clock import ManualClock
@@ -100,9 +100,7 @@ class World:
             self.store.write(write_claim(0, self.claim, version))
         self.epoch = POINTER + 1
         container = RestoredContainer(0, RestoredEpochs(POINTER, POINTER + 1), None)
-        return restore_group_states(
-            self.states, restored, RestoredPositions(self.store), {0: container}, self.chunks
-        )
+        return restore_group_states(self.states, restored, RestoredPositions(self.store), {0: container}, self.chunks)
 
     def state_of(self, group: ReaderGroup) -> GroupState:
         found = self.states.load(group)
@@ -116,6 +114,34 @@ def test_state_in_many_runs_is_read_to_its_end(updates: int):
     readers = [f"reader-{number}" for number in range(updates)]
     group = world.group("mail", FIRST, [AddReader(each) for each in readers])
     assert world.state_of(group).readers == tuple(readers)
+
+
+@pytest.mark.parametrize("trimmed", [1, 2])
+def test_updates_before_the_first_state_are_skipped(trimmed: int):
+    """A compaction has written a state in the middle, and the runs before it are removed one by one."""
+    world = World()
+    compacted = after(FIRST, AddReader("a"), AddReader("b"))
+    group = world.group("mail", FIRST, [AddReader("a"), AddReader("b")])
+    found = world.states.load(group)
+    assert found is not None
+    world.put(found.segment, frame_event(entry_bytes(InitialEntry(state_bytes(compacted)))), found.end)
+    directory = ChunkDirectory(world.store, 0, 0, world.clock)
+    runs = asyncio.run(directory.page(found.segment))
+    asyncio.run(directory.remove(found.segment, runs[:trimmed]))
+    assert world.state_of(group) == compacted
+    assert world.restore(group) == 1
+    assert world.state_of(group).unassigned == {segment(0): END}
+
+
+def test_state_of_updates_only_is_none():
+    world = World()
+    group = world.group("mail", FIRST, [AddReader("a")])
+    found = world.states.load(group)
+    assert found is not None
+    directory = ChunkDirectory(world.store, 0, 0, world.clock)
+    asyncio.run(directory.remove(found.segment, asyncio.run(directory.page(found.segment))[:1]))
+    assert world.states.load(group) is None
+    assert world.restore(group) == 0
 
 
 def test_state_with_a_gap_is_not_read():

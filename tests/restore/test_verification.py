@@ -79,6 +79,11 @@ def group_ahead(world: RestoreWorld) -> None:
     world.deployment.store.write(Delete(appended.key, None))
 
 
+def group_behind_the_end(world: RestoreWorld) -> None:
+    """Tier 2 loses the bytes up to which the group has read."""
+    world.deployment.store.write(Delete(Key(chunk_partition(world.segment), chunk_sort(0)), None))
+
+
 def transaction_of_no_epoch(world: RestoreWorld) -> None:
     transaction = Transaction(transaction_id_of(5, 1), TransactionState.OPEN, 1, 2, 0)
     world.deployment.store.write(create_open("shop", "orders", transaction))
@@ -104,6 +109,7 @@ def test_link_to_runs_of_another_segment_is_well(restored: RestoreWorld):
         (long_segment, "lengths", "lacks 9 bytes"),
         (subscriber_ahead, "cuts", "subscriber ahead of shop/orders is behind the end"),
         (group_ahead, "groups", "shop/billing has the readers worker"),
+        (group_behind_the_end, "groups", "shop/billing has positions behind the ends of their segments"),
         (transaction_of_no_epoch, "transactions", "epoch 5, which does not exist"),
         (lambda world: world.expire(world.index), "tables", "is expired"),
         (lambda world: world.put(world.index, b"x"), "tables", "is altered"),
