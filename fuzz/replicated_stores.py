@@ -118,10 +118,6 @@ class StoreGroup:
         self._containers = range(int(environment["HEADRACE_CONTAINER_COUNT"]))
         self._clock = SystemClock()
         self.metadata = DynamoMetadataStore(resources.table, aws_client("dynamodb", resources.endpoint))
-        if other is not None:
-            # As if the other release had begun the deployment. It would refuse one that this tree has begun.
-            key = fixed_setting_key(FixedSetting.CONTAINERS)
-            self.metadata.write(Create(key, fixed_setting_body(len(self._containers))))
         self.stores: list[Store] = []
         """Those that are to serve."""
 
@@ -290,6 +286,9 @@ def replicated_stores(
             **{f"HEADRACE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         group = StoreGroup(directory, resources, environment, cuts, other)
+        if other is not None:
+            # As if the other release had begun the deployment. It would refuse one that this tree has begun.
+            group.metadata.write(Create(fixed_setting_key(FixedSetting.CONTAINERS), fixed_setting_body(CONTAINERS)))
         if cuts is not None:
             cuts.name_of = group.store_of
         yield group
