@@ -5,6 +5,7 @@ The former release comes from its tag, with the libraries of its own lock file. 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -65,13 +66,17 @@ def reason_to_skip() -> str:
 
 def former_release() -> Release:
     """The code of the tag and its libraries; they are fetched if they are not there yet."""
-    tree = ROOT / "build" / "releases" / FORMER_TAG
+    releases = ROOT / "build" / "releases"
+    releases.mkdir(parents=True, exist_ok=True)
+    tree = releases / FORMER_TAG
     complete = tree / ".complete"
-    if not complete.exists():
-        shutil.rmtree(tree, ignore_errors=True)
-        tree.mkdir(parents=True)
-        unpack(FORMER_TAG, tree)
-        complete.touch()
+    with (releases / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of these tests may be at it
+        if not complete.exists():
+            shutil.rmtree(tree, ignore_errors=True)
+            tree.mkdir()
+            unpack(FORMER_TAG, tree)
+            complete.touch()
     return Release(FORMER_TAG, tree)
 
 
