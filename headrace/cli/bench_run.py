@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 
 _SUB_BITS: Final = 6
-_SUB_BUCKETS: Final = 1 << _SUB_BITS
-"""Buckets per power of two, which give the precision."""
+"""A power of two has 2 ** 6 buckets, which give the precision."""
 
 _BITS_MAX: Final = 42
 MICROSECONDS_MAX: Final = (1 << _BITS_MAX) - 1
