@@ -15,9 +15,11 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
+
+from msgspec import structs
 
 from headrace import wire
 from headrace.api.delegation_tokens import IssuedToken
@@ -298,7 +300,7 @@ def _keys_that_allow(key: _Key) -> tuple[_Key, ...]:
 
 
 def _with_token(command: wire.WireCommand, held: _Held) -> wire.WireCommand:
-    changed: wire.WireCommand = replace(command, delegation_token=held.token)  # type: ignore[type-var]
+    changed: wire.WireCommand = structs.replace(command, delegation_token=held.token)
     return changed
 
 

@@ -1,4 +1,4 @@
-"""Pravega's wire protocol, version 17: one frozen dataclass per command, `encode`, `decode`, frame cutting, errors.
+"""Pravega's wire protocol, version 17: one frozen struct per command, `encode`, `decode`, frame cutting, errors.
 
 Use as `from headrace import wire`. All of this is without I/O; `headrace.wire.connections` is imported by name. The
 admin commands are not in: their type codes are refused like any unknown one.

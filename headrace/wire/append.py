@@ -18,7 +18,7 @@ NO_EVENT_NUMBER = -(1 << 63)
 
 
 @command(1)
-class SetupAppend(WireCommand):
+class SetupAppend(WireCommand, frozen=True):
     request_id: I64
     writer_id: Uuid
     segment: SegmentName
@@ -26,7 +26,7 @@ class SetupAppend(WireCommand):
 
 
 @command(2)
-class AppendSetup(WireCommand):
+class AppendSetup(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     writer_id: Uuid
@@ -34,7 +34,7 @@ class AppendSetup(WireCommand):
 
 
 @command(3)
-class AppendBlock(WireCommand):
+class AppendBlock(WireCommand, frozen=True):
     """The first part of a block that is sent while it is still being filled; `AppendBlockEnd` completes it."""
 
     writer_id: Uuid
@@ -42,7 +42,7 @@ class AppendBlock(WireCommand):
 
 
 @command(4, optional_from="request_id")
-class AppendBlockEnd(WireCommand):
+class AppendBlockEnd(WireCommand, frozen=True):
     """One atomic append of `num_events` events up to number `last_event_number`."""
 
     writer_id: Uuid
@@ -54,7 +54,7 @@ class AppendBlockEnd(WireCommand):
 
 
 @command(5, optional_from="request_id")
-class ConditionalAppend(WireCommand):
+class ConditionalAppend(WireCommand, frozen=True):
     """Appends one event if the segment's length is `expected_offset`; `data` is the event without its header."""
 
     writer_id: Uuid
@@ -65,7 +65,7 @@ class ConditionalAppend(WireCommand):
 
 
 @command(7, optional_from="previous_event_number")
-class DataAppended(WireCommand):
+class DataAppended(WireCommand, frozen=True):
     """Acknowledges the writer's appends after `previous_event_number`, up to and including `event_number`."""
 
     writer_id: Uuid
@@ -93,14 +93,14 @@ def encode_data_appended(
 
 
 @command(8, optional_from="request_id")
-class ConditionalCheckFailed(WireCommand):
+class ConditionalCheckFailed(WireCommand, frozen=True):
     writer_id: Uuid
     event_number: I64
     request_id: I64 = -1
 
 
 @command(89)
-class ConditionalBlockEnd(WireCommand):
+class ConditionalBlockEnd(WireCommand, frozen=True):
     """Appends `data` as it is if the segment's length is `expected_offset`."""
 
     writer_id: Uuid
@@ -111,14 +111,14 @@ class ConditionalBlockEnd(WireCommand):
 
 
 @command(-1)
-class Padding(WireCommand):
+class Padding(WireCommand, frozen=True):
     """Fills the unused end of an `AppendBlock`."""
 
     data: Rest
 
 
 @command(-2)
-class PartialEvent(WireCommand):
+class PartialEvent(WireCommand, frozen=True):
     """The start of an event at the end of an `AppendBlock`. The rest of the event is in `AppendBlockEnd`."""
 
     data: Rest

@@ -24,7 +24,7 @@ OLDEST_COMPATIBLE_VERSION = 5
 
 
 @command(-127)
-class Hello(WireCommand):
+class Hello(WireCommand, frozen=True):
     """Both sides send the highest and the lowest version that they support."""
 
     high_version: I32
@@ -41,7 +41,7 @@ OWN_HELLO: Final = Hello(WIRE_VERSION, OLDEST_COMPATIBLE_VERSION)
 
 
 @command(100)
-class KeepAlive(WireCommand):
+class KeepAlive(WireCommand, frozen=True):
     """The server echoes it. A body is ignored."""
 
 

@@ -7,8 +7,9 @@ gets WrongHost, since readers and writers then look up the owner and start again
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from headrace.model.errors import (
     SEGMENT_QUARANTINED,
@@ -51,7 +52,7 @@ WRITER_FORGOTTEN = "writer_forgotten"
 
 
 @command(50, optional_from="server_stack_trace")
-class WrongHost(WireCommand):
+class WrongHost(WireCommand, frozen=True):
     """This store does not own the segment's container. The client must ask the controller for the owner."""
 
     request_id: I64
@@ -61,7 +62,7 @@ class WrongHost(WireCommand):
 
 
 @command(51, optional_from="server_stack_trace")
-class SegmentIsSealed(WireCommand):
+class SegmentIsSealed(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     server_stack_trace: Text = ""
@@ -69,14 +70,14 @@ class SegmentIsSealed(WireCommand):
 
 
 @command(52, optional_from="server_stack_trace")
-class SegmentAlreadyExists(WireCommand):
+class SegmentAlreadyExists(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     server_stack_trace: Text = ""
 
 
 @command(53, optional_from="server_stack_trace")
-class NoSuchSegment(WireCommand):
+class NoSuchSegment(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     server_stack_trace: Text = ""
@@ -84,7 +85,7 @@ class NoSuchSegment(WireCommand):
 
 
 @command(55, optional_from="server_stack_trace")
-class InvalidEventNumber(WireCommand):
+class InvalidEventNumber(WireCommand, frozen=True):
     """`server_stack_trace` is WRITER_FORGOTTEN if the store no longer has the writer's last event number."""
 
     writer_id: Uuid
@@ -94,7 +95,7 @@ class InvalidEventNumber(WireCommand):
 
 
 @command(56, optional_from="server_stack_trace")
-class SegmentIsTruncated(WireCommand):
+class SegmentIsTruncated(WireCommand, frozen=True):
     """`start_offset` is the offset of the first byte that was not truncated."""
 
     request_id: I64
@@ -105,29 +106,28 @@ class SegmentIsTruncated(WireCommand):
 
 
 @command(57, optional_from="server_stack_trace")
-class OperationUnsupported(WireCommand):
+class OperationUnsupported(WireCommand, frozen=True):
     request_id: I64
     operation_name: Text
     server_stack_trace: Text = ""
 
 
 @command(60, optional_from="server_stack_trace")
-class AuthTokenCheckFailed(WireCommand):
+class AuthTokenCheckFailed(WireCommand, frozen=True):
     request_id: I64
     server_stack_trace: Text = ""
     error_code: I32 = ERROR_CODE_UNSPECIFIED
 
 
 @command(61)
-class ErrorMessage(WireCommand):
+class ErrorMessage(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     message: Text
     error_code: I32 = ERROR_CODE_UNSPECIFIED
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """A request that the store refuses, as far as error replies repeat it. Fields that it lacks keep their defaults."""
 
     request_id: int
@@ -142,8 +142,7 @@ Write = Callable[[HeadraceError, Refused], WireCommand]
 Read = Callable[[Any], HeadraceError | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
+class ErrorRow(msgspec.Struct, frozen=True):
     """One reply. `errors` and `code` select the errors for which the store sends it."""
 
     reply: type[WireCommand]

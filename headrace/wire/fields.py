@@ -1,6 +1,6 @@
 """The vocabulary in which commands are declared: the layout of each kind of field in a payload, and all commands.
 
-A command is a dataclass whose annotations are the aliases at the end of this module (`I64`, `Text`, `Data`...); a
+A command is a struct whose annotations are the aliases at the end of this module (`I64`, `Text`, `Data`...); a
 `Layout` turns the annotations into a few reading and writing steps, in which neighbouring fields of fixed size become
 one `struct`. Everything is big-endian. Lengths are checked against what is there before anything is sliced, and
 payload data is sliced, never copied. Text is strict UTF-8, as the Rust client has it (Java's modified UTF-8 differs
@@ -10,10 +10,12 @@ only for U+0000 and beyond the BMP, which no name contains).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, fields
 from operator import attrgetter
 from struct import Struct
-from typing import Annotated, Any, ClassVar, Final, Protocol, TypeVar, dataclass_transform, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Protocol, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import NODEFAULT
 
 from headrace.model.errors import CorruptError, InvalidRequestError
 from headrace.model.limits import SEGMENT_NAME_BYTES_MAX
@@ -77,8 +79,7 @@ class Step(Protocol):
     def write(self, values: Sequence[Any], sink: Sink) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(msgspec.Struct, frozen=True):
     """A field of fixed size: its `struct` format and, where the value is not a plain number, the conversions."""
 
     format: str
@@ -331,11 +332,13 @@ class Layout:
 
     def __init__(self, command: type[Any], optional_from: str | None) -> None:
         """`optional_from` names the first field that old peers leave out; it and all after it need defaults."""
-        names = [each.name for each in fields(command)]
+        names = command.__struct_fields__
         required_count = names.index(optional_from) if optional_from else len(names)
-        for each in fields(command)[required_count:]:
-            if each.default is MISSING:
-                raise TypeError(f"{command.__name__}.{each.name} may be missing on the wire but has no default")
+        without_default = (NODEFAULT,) * (len(names) - len(command.__struct_defaults__))
+        defaults = dict(zip(names, (*without_default, *command.__struct_defaults__), strict=True))
+        for name in names[required_count:]:
+            if defaults[name] is NODEFAULT:
+                raise TypeError(f"{command.__name__}.{name} may be missing on the wire but has no default")
         hints = get_type_hints(command, include_extras=True)
         declared = [hints[name].__metadata__[0] for name in names]
         self._command = command
@@ -390,11 +393,15 @@ def _steps(declared: Sequence[Fixed | Step]) -> list[Step]:
 _TOKEN: Final = "delegation_token"
 
 
-class WireCommand:
+class WireCommand(msgspec.Struct, frozen=True):
     """A wire command. Its fields, in order, are its payload."""
 
-    __slots__ = ()
     TYPE: ClassVar[int]
+
+    def __repr__(self) -> str:
+        """Without the token: it opens segments to its reader, so it must not be in logs."""
+        shown = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name != _TOKEN)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 LAYOUTS: dict[type[WireCommand], Layout] = {}
@@ -403,18 +410,13 @@ LAYOUTS_BY_TYPE: dict[int, Layout] = {}
 K = TypeVar("K", bound=WireCommand)
 
 
-@dataclass_transform(frozen_default=True)
 def command(type_code: int, *, optional_from: str | None = None) -> Callable[[type[K]], type[K]]:
-    """Make the class a frozen dataclass for the command with this type code, and add it to the table.
+    """Add the class to the table as the command with this type code.
 
     `optional_from` is the name of the first trailing field that older peers do not send.
     """
 
-    def declare(kind: type[K]) -> type[K]:
-        if _TOKEN in kind.__annotations__:  # a token opens segments to its reader, so it must not be in logs
-            shown: Any = field(default=vars(kind).get(_TOKEN, MISSING), repr=False)
-            setattr(kind, _TOKEN, shown)
-        declared = dataclass(frozen=True, slots=True)(kind)
+    def declare(declared: type[K]) -> type[K]:
         declared.TYPE = type_code
         if type_code in LAYOUTS_BY_TYPE:
             raise TypeError(f"wire command type {type_code} is declared twice")

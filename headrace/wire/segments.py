@@ -7,8 +7,9 @@ the tokens of reads are trailing fields that older peers neither send nor miss.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
+
+import msgspec
 
 from headrace.model.segment_attributes import NO_VALUE
 from headrace.wire.fields import (
@@ -36,8 +37,7 @@ from headrace.wire.fields import (
 # Changes of attributes and merged sources within a frame, alone and in lists.
 
 
-@dataclass(frozen=True, slots=True)
-class AttributeUpdate:
+class AttributeUpdate(msgspec.Struct, frozen=True):
     """One attribute change.
 
     `update_type`: 0 none, 1 replace, 2 replace if greater, 3 accumulate, 4 replace if equal to `old_value`.
@@ -49,8 +49,7 @@ class AttributeUpdate:
     old_value: int
 
 
-@dataclass(frozen=True, slots=True)
-class MergedSource:
+class MergedSource(msgspec.Struct, frozen=True):
     """A merged source segment and the length of the target after it."""
 
     source: str
@@ -111,7 +110,7 @@ NO_ATTRIBUTE_VALUE = NO_VALUE
 
 
 @command(20, optional_from="rollover_size_bytes")
-class CreateSegment(WireCommand):
+class CreateSegment(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     target_rate: I32
@@ -121,13 +120,13 @@ class CreateSegment(WireCommand):
 
 
 @command(21)
-class SegmentCreated(WireCommand):
+class SegmentCreated(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
 
 
 @command(40)
-class CreateTransientSegment(WireCommand):
+class CreateTransientSegment(WireCommand, frozen=True):
     """The server chooses the name and answers it in `SegmentCreated`."""
 
     request_id: I64
@@ -137,20 +136,20 @@ class CreateTransientSegment(WireCommand):
 
 
 @command(28)
-class SealSegment(WireCommand):
+class SealSegment(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     delegation_token: Text = ""
 
 
 @command(29)
-class SegmentSealed(WireCommand):
+class SegmentSealed(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
 
 
 @command(38)
-class TruncateSegment(WireCommand):
+class TruncateSegment(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     truncation_offset: I64
@@ -158,20 +157,20 @@ class TruncateSegment(WireCommand):
 
 
 @command(39)
-class SegmentTruncated(WireCommand):
+class SegmentTruncated(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
 
 
 @command(30)
-class DeleteSegment(WireCommand):
+class DeleteSegment(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     delegation_token: Text = ""
 
 
 @command(110)
-class DeleteSegmentUpTo(WireCommand):
+class DeleteSegmentUpTo(WireCommand, frozen=True):
     """Headrace's own: deletes the segment unless the value of the attribute is above `value_max`.
 
     One that does not have the attribute is deleted. The answer is `SegmentDeleted`, or `SegmentAttributeUpdated` with
@@ -186,7 +185,7 @@ class DeleteSegmentUpTo(WireCommand):
 
 
 @command(111)
-class TruncateSegmentUpTo(WireCommand):
+class TruncateSegmentUpTo(WireCommand, frozen=True):
     """Headrace's own: truncates the segment unless the value of the attribute is above `value_max`.
 
     The answer is that to `TruncateSegment`, or `SegmentAttributeUpdated` with `success` false.
@@ -201,7 +200,7 @@ class TruncateSegmentUpTo(WireCommand):
 
 
 @command(112)
-class UpdateSegmentAttributeUpTo(WireCommand):
+class UpdateSegmentAttributeUpTo(WireCommand, frozen=True):
     """Headrace's own: `UpdateSegmentAttribute` unless the value of the attribute `bound_id` is above `value_max`."""
 
     request_id: I64
@@ -215,13 +214,13 @@ class UpdateSegmentAttributeUpTo(WireCommand):
 
 
 @command(31)
-class SegmentDeleted(WireCommand):
+class SegmentDeleted(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
 
 
 @command(32)
-class UpdateSegmentPolicy(WireCommand):
+class UpdateSegmentPolicy(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     target_rate: I32
@@ -230,13 +229,13 @@ class UpdateSegmentPolicy(WireCommand):
 
 
 @command(33)
-class SegmentPolicyUpdated(WireCommand):
+class SegmentPolicyUpdated(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
 
 
 @command(34)
-class GetSegmentAttribute(WireCommand):
+class GetSegmentAttribute(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     attribute_id: Uuid
@@ -244,13 +243,13 @@ class GetSegmentAttribute(WireCommand):
 
 
 @command(35)
-class SegmentAttribute(WireCommand):
+class SegmentAttribute(WireCommand, frozen=True):
     request_id: I64
     value: I64
 
 
 @command(36)
-class UpdateSegmentAttribute(WireCommand):
+class UpdateSegmentAttribute(WireCommand, frozen=True):
     """Replaces the value if it is `expected_value`."""
 
     request_id: I64
@@ -262,13 +261,13 @@ class UpdateSegmentAttribute(WireCommand):
 
 
 @command(37)
-class SegmentAttributeUpdated(WireCommand):
+class SegmentAttributeUpdated(WireCommand, frozen=True):
     request_id: I64
     success: Bool
 
 
 @command(58, optional_from="attribute_updates")
-class MergeSegments(WireCommand):
+class MergeSegments(WireCommand, frozen=True):
     """Appends the source as a whole to the target and removes it."""
 
     request_id: I64
@@ -279,7 +278,7 @@ class MergeSegments(WireCommand):
 
 
 @command(59, optional_from="new_target_write_offset")
-class SegmentsMerged(WireCommand):
+class SegmentsMerged(WireCommand, frozen=True):
     request_id: I64
     target: SegmentName
     source: SegmentName
@@ -287,7 +286,7 @@ class SegmentsMerged(WireCommand):
 
 
 @command(90)
-class MergeSegmentsBatch(WireCommand):
+class MergeSegmentsBatch(WireCommand, frozen=True):
     request_id: I64
     target: SegmentName
     sources: SourceNames
@@ -295,14 +294,14 @@ class MergeSegmentsBatch(WireCommand):
 
 
 @command(91)
-class SegmentsBatchMerged(WireCommand):
+class SegmentsBatchMerged(WireCommand, frozen=True):
     request_id: I64
     target: SegmentName
     merged: MergedSources
 
 
 @command(9, optional_from="request_id")
-class ReadSegment(WireCommand):
+class ReadSegment(WireCommand, frozen=True):
     """The server holds the request while there is no data at `offset`.
 
     `token` is that of the `SegmentRead` that ended at `offset`, and only saves the server a look-up.
@@ -317,7 +316,7 @@ class ReadSegment(WireCommand):
 
 
 @command(10, optional_from="request_id")
-class SegmentRead(WireCommand):
+class SegmentRead(WireCommand, frozen=True):
     """`offset` is the one asked for; no data and no end of segment means: nothing new, ask again.
 
     `ordering_number` is that of the first byte of `data`, or of an append now if there is none.
@@ -334,14 +333,14 @@ class SegmentRead(WireCommand):
 
 
 @command(11)
-class GetStreamSegmentInfo(WireCommand):
+class GetStreamSegmentInfo(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     delegation_token: Text = ""
 
 
 @command(12, optional_from="start_offset")
-class StreamSegmentInfo(WireCommand):
+class StreamSegmentInfo(WireCommand, frozen=True):
     """`write_offset` is the length; `last_modified` is in milliseconds since the Unix epoch.
 
     `ordering_number` is what data would get if it were appended now.
@@ -359,7 +358,7 @@ class StreamSegmentInfo(WireCommand):
 
 
 @command(41, optional_from="ordering_number")
-class LocateOffset(WireCommand):
+class LocateOffset(WireCommand, frozen=True):
     """With an `ordering_number`: asks for the first append that is at `target_offset` or behind, and not older."""
 
     request_id: I64
@@ -370,7 +369,7 @@ class LocateOffset(WireCommand):
 
 
 @command(42, optional_from="ordering_number")
-class OffsetLocated(WireCommand):
+class OffsetLocated(WireCommand, frozen=True):
     """The nearest append boundary that was asked for; the segment's length if there is none yet.
 
     `ordering_number` is that of the append at `offset`, or of an append now at the segment's length. It is 0 unless the

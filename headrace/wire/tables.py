@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from headrace.model.limits import SEGMENT_NAME_BYTES_MAX
 from headrace.wire.fields import (
@@ -51,16 +52,14 @@ NOT_EXISTS = -1
 """Of a key in a request: only if there is no such key. In a reply: there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableKey:
+class TableKey(msgspec.Struct, frozen=True):
     """A key with the version that is asked for or found."""
 
     key: bytes
     version: int = NO_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class TableEntry:
+class TableEntry(msgspec.Struct, frozen=True):
     """A key, the version that is asked for or found, and its value."""
 
     key: bytes
@@ -142,14 +141,14 @@ NO_TABLE_OFFSET = -1
 
 
 @command(68)
-class GetTableSegmentInfo(WireCommand):
+class GetTableSegmentInfo(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     delegation_token: Text = ""
 
 
 @command(69)
-class TableSegmentInfo(WireCommand):
+class TableSegmentInfo(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     start_offset: I64
@@ -159,7 +158,7 @@ class TableSegmentInfo(WireCommand):
 
 
 @command(70, optional_from="sorted_deprecated")
-class CreateTableSegment(WireCommand):
+class CreateTableSegment(WireCommand, frozen=True):
     """If `key_length` is 0, keys may have any length. Otherwise all keys have this length, and are sorted as bytes."""
 
     request_id: I64
@@ -171,7 +170,7 @@ class CreateTableSegment(WireCommand):
 
 
 @command(71)
-class DeleteTableSegment(WireCommand):
+class DeleteTableSegment(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     must_be_empty: Bool
@@ -179,7 +178,7 @@ class DeleteTableSegment(WireCommand):
 
 
 @command(74, optional_from="table_segment_offset")
-class UpdateTableEntries(WireCommand):
+class UpdateTableEntries(WireCommand, frozen=True):
     """Updates all entries or none. Each version is a condition: NO_VERSION, NOT_EXISTS or the current version."""
 
     request_id: I64
@@ -190,7 +189,7 @@ class UpdateTableEntries(WireCommand):
 
 
 @command(75)
-class TableEntriesUpdated(WireCommand):
+class TableEntriesUpdated(WireCommand, frozen=True):
     """One version per entry of the request, in its order."""
 
     request_id: I64
@@ -198,7 +197,7 @@ class TableEntriesUpdated(WireCommand):
 
 
 @command(76, optional_from="table_segment_offset")
-class RemoveTableKeys(WireCommand):
+class RemoveTableKeys(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     delegation_token: Text
@@ -207,13 +206,13 @@ class RemoveTableKeys(WireCommand):
 
 
 @command(77)
-class TableKeysRemoved(WireCommand):
+class TableKeysRemoved(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
 
 
 @command(78)
-class ReadTable(WireCommand):
+class ReadTable(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     delegation_token: Text
@@ -221,7 +220,7 @@ class ReadTable(WireCommand):
 
 
 @command(79)
-class TableRead(WireCommand):
+class TableRead(WireCommand, frozen=True):
     """One entry per key of the request, in its order. A missing key has the version NOT_EXISTS and no value."""
 
     request_id: I64
@@ -230,7 +229,7 @@ class TableRead(WireCommand):
 
 
 @command(83, optional_from="continuation_token")
-class ReadTableKeys(WireCommand):
+class ReadTableKeys(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     delegation_token: Text
@@ -242,7 +241,7 @@ class ReadTableKeys(WireCommand):
 
 
 @command(84)
-class TableKeysRead(WireCommand):
+class TableKeysRead(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     keys: TableKeys
@@ -250,7 +249,7 @@ class TableKeysRead(WireCommand):
 
 
 @command(85, optional_from="continuation_token")
-class ReadTableEntries(WireCommand):
+class ReadTableEntries(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     delegation_token: Text
@@ -262,7 +261,7 @@ class ReadTableEntries(WireCommand):
 
 
 @command(86)
-class TableEntriesRead(WireCommand):
+class TableEntriesRead(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     entries: TableEntries
@@ -270,7 +269,7 @@ class TableEntriesRead(WireCommand):
 
 
 @command(88)
-class ReadTableEntriesDelta(WireCommand):
+class ReadTableEntriesDelta(WireCommand, frozen=True):
     """Requests the entries that were written at or after `from_position`."""
 
     request_id: I64
@@ -281,7 +280,7 @@ class ReadTableEntriesDelta(WireCommand):
 
 
 @command(87)
-class TableEntriesDeltaRead(WireCommand):
+class TableEntriesDeltaRead(WireCommand, frozen=True):
     """`last_position` is the position for the next request. `should_clear`: entries read before may be removed."""
 
     request_id: I64
@@ -293,21 +292,21 @@ class TableEntriesDeltaRead(WireCommand):
 
 
 @command(80, optional_from="server_stack_trace")
-class TableSegmentNotEmpty(WireCommand):
+class TableSegmentNotEmpty(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     server_stack_trace: Text = ""
 
 
 @command(81, optional_from="server_stack_trace")
-class TableKeyDoesNotExist(WireCommand):
+class TableKeyDoesNotExist(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     server_stack_trace: Text = ""
 
 
 @command(82, optional_from="server_stack_trace")
-class TableKeyBadVersion(WireCommand):
+class TableKeyBadVersion(WireCommand, frozen=True):
     request_id: I64
     segment: SegmentName
     server_stack_trace: Text = ""

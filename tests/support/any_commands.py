@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, get_type_hints
 
 from hypothesis import strategies as st
@@ -50,7 +49,7 @@ def any_command(
 
     def commands(kind: type[Any]) -> st.SearchStrategy[Any]:
         hints = get_type_hints(kind, include_extras=True)
-        strategies = [next(s for alias, s in values if alias == hints[field.name]) for field in fields(kind)]
+        strategies = [next(s for alias, s in values if alias == hints[name]) for name in kind.__struct_fields__]
         return st.tuples(*strategies).map(lambda found: kind(*found))
 
     return st.sampled_from(sorted(LAYOUTS, key=lambda kind: kind.__name__)).flatmap(commands)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
+from msgspec.structs import replace
 from store_world import WireClient, World
 
 from headrace import wire
@@ -80,7 +80,7 @@ COMMANDS: list[Any] = [
 
 
 def has_token(kind: type[Any]) -> bool:
-    return any(field.name == "delegation_token" for field in fields(kind))
+    return "delegation_token" in kind.__struct_fields__
 
 
 async def prepare(world: World, client: WireClient) -> None:

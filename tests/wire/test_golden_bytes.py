@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
+from msgspec.structs import replace
 
 from headrace import wire
 from headrace.wire.fields import LAYOUTS
@@ -257,7 +256,7 @@ def test_missing_trailing_fields_get_their_defaults(
     command: wire.WireCommand, missing_bytes: int, defaults: dict[str, object]
 ) -> None:
     payload = memoryview(wire.encode(command))[8:-missing_bytes]
-    assert wire.decode(command.TYPE, payload) == dataclasses.replace(command, **defaults)  # type: ignore[type-var]
+    assert wire.decode(command.TYPE, payload) == replace(command, **defaults)
 
 
 @pytest.mark.parametrize(("command", "type_code", "payload"), GOLDEN, ids=lambda value: type(value).__name__)

@@ -8,7 +8,6 @@ belong here.
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import ssl
 import threading
@@ -16,6 +15,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from headrace import wire
 from headrace.adapters.tcp.store_trust import StoreTrust
@@ -381,7 +382,7 @@ def _with_token(request: Request, token: str) -> Request:
         command: Any = request(request_id)
         # The later commands of an append have none: its set-up had one.
         if hasattr(command, "delegation_token"):
-            command = dataclasses.replace(command, delegation_token=token)
+            command = replace(command, delegation_token=token)
         found: wire.WireCommand = command
         return found
 

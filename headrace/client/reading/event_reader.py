@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from headrace import wire
 from headrace.client.administration.admin import AsyncAdmin
