@@ -9,7 +9,6 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -27,16 +26,14 @@ _WHOLE_NUMBER = re.compile("-?[0-9]{1,19}")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
-@dataclass(frozen=True, slots=True)
-class PathParameter:
+class PathParameter(msgspec.Struct, frozen=True):
     """How the value of a path parameter is read. `read` raises InvalidRequestError."""
 
     description: str
     read: Callable[[str], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class QueryParameter:
+class QueryParameter(msgspec.Struct, frozen=True):
     """A parameter of the query; `name` is its name in the URL, if that is not the handler's.
 
     A query has no null. One that is None for the handler was left out.
@@ -46,8 +43,7 @@ class QueryParameter:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """A parameter of a handler, and the type that its text becomes.
 
     `default` is `inspect.Parameter.empty` if there is none.
@@ -64,8 +60,7 @@ class Parameter:
         return (isinstance(self.declared, QueryParameter) and self.declared.name) or self.name
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True, dict=True):
     """A route with its handler. A handler that returns None answers 204, any other `status`."""
 
     method: str
@@ -74,7 +69,7 @@ class Operation:
     summary: str
     tags: Sequence[str]
     status: int = HTTPStatus.OK
-    descriptions: Mapping[int, str] = field(default_factory=dict)
+    descriptions: Mapping[int, str] = msgspec.field(default_factory=dict)
 
     @functools.cached_property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from headrace.metadata.record_layout import decoded, versioned
 from headrace.model.cluster import (
@@ -43,8 +44,7 @@ CONTAINER_MAP_SORT: Final = "map"
 MAP_KEY = Key(CLUSTER_PARTITION, CONTAINER_MAP_SORT)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMap:
+class StoredMap(msgspec.Struct, frozen=True):
     """The container map as it was read; `version` is None while there is no record of it."""
 
     map: ContainerMap
@@ -201,8 +201,7 @@ VERSION_FIELDS: Final = 2
 """The lowest and the highest version of a protocol."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredLease:
+class StoredLease(msgspec.Struct, frozen=True):
     """A lease as it was read, and the version of its record."""
 
     lease: StoreLease
@@ -375,8 +374,7 @@ def _time(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerState:
+class ContainerState(msgspec.Struct, frozen=True):
     """The claim of a container, its epoch, and the store whose log is needed to recover it (`hold`).
 
     `claim` and `epoch` are None before the first claim. `pointer_version` is the version of the record with the

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.metadata.record_layout import decode_segments, decoded, segment_rows, stream_partition, versioned
 from headrace.model.epochs import Epoch
@@ -42,8 +43,7 @@ unit, and a process that has just started saves a read."""
 _PREFIX = "tags/"
 
 
-@dataclass(frozen=True, slots=True)
-class TagsReference:
+class TagsReference(msgspec.Struct, frozen=True):
     """Which record has the tags: that of the configuration version with which they came.
 
     `first_segment_number` is that of the incarnation, in which each version is given once.
@@ -200,8 +200,7 @@ _VERSIONS_OF_SEGMENT_NUMBER = 1 << 32
 years."""
 
 
-@dataclass(frozen=True, slots=True)
-class EpochReference:
+class EpochReference(msgspec.Struct, frozen=True):
     """Which epoch is active in a current record that does not hold it.
 
     `creation_time_ms` and `next_segment_number` tell an epoch of this incarnation of the stream from one of another.

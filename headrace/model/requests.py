@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class ResourceKind(StrEnum):
@@ -50,16 +51,14 @@ _OTHER_RESOURCES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PendingRequest:
+class PendingRequest(msgspec.Struct, frozen=True):
     """The running operation; `request_id` is never reused for a resource of the same kind and name."""
 
     kind: RequestKind
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Requester:
+class Requester(msgspec.Struct, frozen=True):
     """Who asked for a request: the principal, and the id that ties the call to its audit line.
 
     The principal is the ARN of an IAM principal, a user of the gRPC bridge as `grpc:<name>`, a function that works on

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from headrace.model.errors import ConflictError, InvalidRequestError, UnavailableError
 
@@ -24,16 +25,14 @@ UNANSWERED_WRITE_S = 20.0
 """So long after its failure a write without an answer may take effect: a few times the time-out of its request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """The key of a record. Records of one partition are ordered by `sort` (UTF-8 bytes)."""
 
     partition: str
     sort: str
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """The record at a key; `version` is that of its creation and grows by one with each replacement."""
 
     key: Key
@@ -41,8 +40,7 @@ class Record:
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(msgspec.Struct, frozen=True):
     """Write `version`; fails if the record exists.
 
     Another version than 0 is for a record that may be removed and created again: a write that rests on a read of the
@@ -54,8 +52,7 @@ class Create:
     version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(msgspec.Struct, frozen=True):
     """Write `version + 1`; fails unless the stored version is `version`."""
 
     key: Key
@@ -63,16 +60,14 @@ class Replace:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     """Remove; fails unless the stored version is `version`. `version=None` removes any record, or none."""
 
     key: Key
     version: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """Write nothing; fails unless the stored version is `version`, or with None unless there is no record.
 
     `version=-1` only asks that the record exists.
@@ -86,8 +81,7 @@ ANY_VERSION = -1
 Write = Create | Replace | Delete | Check
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Records in key order, and the sort key to continue after (None at the end)."""
 
     records: Sequence[Record]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
+
+import msgspec
 
 SECONDS_PER_MINUTE = 60
 
@@ -28,30 +29,26 @@ Grant = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A DynamoDB table with a string partition key `partition` and a string sort key `sort`."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(msgspec.Struct, frozen=True):
     """An S3 bucket for tier 2."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogGroup:
+class LogGroup(msgspec.Struct, frozen=True):
     """A group of CloudWatch Logs that is kept for `days`."""
 
     name: str
     days: int
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """A Lambda function. `handler` is a dotted path whose last part is callable as `handler(event, context)`."""
 
     name: str
@@ -88,8 +85,7 @@ class Access(StrEnum):
     """Look at stores, logs and dead letters, and decide about them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """One route of the HTTP API; `{x}` in `path` is a path parameter. Every route demands IAM authorization on AWS.
 
     `action` names what the route changes or grants, as its audit lines say it; a route that does neither has none.
@@ -113,8 +109,7 @@ DEAD_LETTER_FUNCTION = "dead-letter-queues"
 """The one function that works on the dead-letter queues of all queues."""
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(msgspec.Struct, frozen=True):
     """An SQS queue with its dead-letter queue and the function that works on it."""
 
     name: str
@@ -145,8 +140,7 @@ class Queue:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EventRule:
+class EventRule(msgspec.Struct, frozen=True):
     """Invokes `function` with each event of the account's default bus that comes from `source` and matches `detail`.
 
     `detail` is a pattern as EventBridge has it: lists of values, or of matches such as {"prefix": "x"}.
@@ -159,18 +153,16 @@ class EventRule:
     detail: dict[str, list[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True):
     """Invokes `function` with the constant `event` every `every_minutes` minutes."""
 
     name: str
     function: str
     every_minutes: int
-    event: dict[str, str] = field(default_factory=dict)
+    event: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Periodic work: each of `buckets` buckets gets one message every `every_s` seconds.
 
     `every_s` divides a minute, or is a number of whole minutes up to SQS's longest delay of 900 s.

@@ -6,7 +6,8 @@ balancer. Clients outside the network reach both through another load balancer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from headrace.topology.kinds import Grant
 
@@ -30,8 +31,7 @@ VOLUME_GIB_PER_PROCESS_MIN = 10
 at 60 MB/s."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentStoreService:
+class SegmentStoreService(msgspec.Struct, frozen=True):
     """The segment stores of one deployment: one ECS service with `stores_per_zone` tasks per availability zone.
 
     `copies` is how many stores keep each entry of a log, in a deployment with at least as many zones. One with fewer
@@ -140,8 +140,7 @@ LARGEST_STORES = replace(SEGMENT_STORES, cpu_units=max(TASK_MEMORY_GB) * _CPU_UN
 """Their ports are open in every deployment, so that stores of two sizes reach each other while the size changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class GrpcBridgeService:
+class GrpcBridgeService(msgspec.Struct, frozen=True):
     """The tasks of the bridge. Each of them serves all calls; two are in different zones, so that one may end."""
 
     service: str = "headrace-grpc-bridge"
@@ -174,8 +173,7 @@ class GrpcBridgeService:
 GRPC_BRIDGE = GrpcBridgeService()
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalAccess:
+class ExternalAccess(msgspec.Struct, frozen=True):
     """A listener for each process of a store that may run at a time, and one for the bridge."""
 
     first_port: int = SEGMENT_STORES.wire_port

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from cdk_assembly import Assembly, Resource
 from dockerfile_steps import stages
+from msgspec.structs import replace
 
 from headrace import topology
 from headrace.adapters.tcp.listener import CONNECTIONS_MAX

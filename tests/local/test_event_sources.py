@@ -7,13 +7,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headrace.adapters.system_clock import SystemClock
 from headrace.local.event_sources import THREADS_PER_QUEUE_MAX, QueuePoller, ScheduleTimer, failed_ids, next_due_s
