@@ -29,6 +29,7 @@ COMPLETED_TRANSACTIONS_KEPT_S = "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S"
 RETENTION_PERIOD_S = "HEADRACE_RETENTION_PERIOD_S"
 EXTERNAL_DOMAIN = "HEADRACE_EXTERNAL_DOMAIN"
 EXTERNAL_BALANCER = "HEADRACE_EXTERNAL_BALANCER"
+TOKENS = "HEADRACE_TOKENS"
 
 
 class EnvironmentVariableError(RuntimeError):
@@ -117,6 +118,11 @@ class Environment:
     @property
     def all_containers(self) -> int:
         return self.container_count + self.s3_containers
+
+    @property
+    def requires_tokens(self) -> bool:
+        """Whether segment stores want a token. `headrace.adapters.token_keys` checks the value where keys are read."""
+        return self._variables.get(TOKENS) == "required"
 
     @property
     def retention_period_ms(self) -> int:

@@ -11,7 +11,6 @@ import binascii
 import contextvars
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +26,6 @@ from functions.error_responses import BODY_TOO_LARGE, error_body, status_of, une
 from functions.observability import count, logger
 from functions.operations import Operation
 from functions.time_limits import work_until_reserve
-from headrace.adapters import token_keys
 from headrace.api import response_headers
 from headrace.model.documents import Document
 from headrace.model.errors import HeadraceError, InvalidRequestError, NotFoundError
@@ -154,7 +152,7 @@ def lambda_handler(api: HttpApi) -> Handler:
     def handle(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         answer, body = _answered(api, event, context)
         audit(event, *api.declared_parts(event, body), answer)
-        if os.environ.get(token_keys.TOKENS) == token_keys.REQUIRED:
+        if wiring.environment().requires_tokens:
             answer["headers"][response_headers.TOKENS] = response_headers.TOKENS_REQUIRED
         count("Requests", status=f"{int(answer['statusCode']) // 100}xx")
         return answer

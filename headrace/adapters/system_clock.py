@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from datetime import datetime
 
-from headrace.codec.places import LocalZone
-
 
 class SystemClock:
     """`ports.clock.Clock` over the operating system's clocks."""
@@ -20,4 +18,6 @@ class SystemClock:
 
 def local_now() -> datetime:
     """Now, in the time zone of this machine."""
+    from headrace.codec.places import LocalZone  # not for the clock, which every function imports
+
     return datetime.now(LocalZone())
