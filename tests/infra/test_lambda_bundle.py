@@ -24,7 +24,7 @@ from infra.packaging.lazy_packages import PACKAGES
 from infra.packaging.locked_requirements import closure, declared_requirements, read_lock
 from infra.packaging.project import LOCK_FILE, PYPROJECT_FILE, ROOT
 
-ZIPPED_BYTES_MAX = 8_500_000
+ZIPPED_BYTES_MAX = 6_000_000
 PYTHON_3_13_MAGIC = (3571).to_bytes(2, "little") + b"\r\n"
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
