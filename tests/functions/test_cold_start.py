@@ -113,7 +113,7 @@ UNUSED_WITHOUT_STORES = (
     "headrace.codec.delegation_tokens",
     "headrace.wire",
 )
-UNUSED_BY_FUNCTIONS = (
+UNUSED_BY_FUNCTIONS: tuple[str, ...] = (
     "boto3",
     "grpc",
     "headrace.client",
