@@ -51,12 +51,14 @@ test: $(INSTALLED) $(NODE_INSTALLED) ## run the tests
 	@$(CDK_ENV) $(PYTHON) -m pytest -n 4 --dist loadgroup --max-worker-restart=0 -m "not nightly" --durations=25
 
 # Without the current directory on the path, also of child processes: its library is not compiled.
-test-compiled: $(INSTALLED) ## compile the store's hot path in build/compiled, and run the store's tests on it
+test-compiled: $(INSTALLED) ## compile the hot path in build/compiled, and run the tests of store and writer on it
 	@if ! command -v gcc >/dev/null || ! test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; \
 	then echo "test-compiled: not run, gcc or Python.h is missing (Debian: apt-get install gcc python3-dev)"; exit 0; fi; \
 	$(PYTHON) scripts/compile_modules.py build/compiled && \
 	PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/build/compiled:$(CURDIR)" $(PYTHON) -m pytest -n 4 --dist loadgroup \
 		--max-worker-restart=0 -m "not nightly" -p no:cacheprovider tests/segmentstore tests/replication tests/codec \
+		tests/client/writing $(wildcard tests/client/test_interrupted_*.py) tests/client/test_writers_left_open.py \
+		tests/client/test_clients_after_forks.py tests/client/test_wrong_arguments.py tests/client/test_real_cluster.py \
 		tests/simulation/test_runs.py tests/simulation/regressions
 
 rehearse: $(INSTALLED) $(NODE_INSTALLED) $(REHEARSAL_INSTALLED) ## deploy the CDK app into an emulator with IAM, use it, change it, destroy it

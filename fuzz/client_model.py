@@ -14,7 +14,7 @@ from fuzz.checker import WrongStateError
 from fuzz.client_patches import now_us
 from fuzz.client_streams import StoredSegment
 from fuzz.program_trace import Trace
-from headrace.client.writing.event_blocks import Ack
+from headrace.client.writing.awaited_changes import Ack
 from headrace.codec.events import split_events
 
 WITHOUT_KEY: Final = "~"

@@ -15,7 +15,7 @@ from fuzz.client_patches import now_s
 from fuzz.randomness import Random
 from headrace.client import HeadraceError
 from headrace.client.writing import ordered_calls
-from headrace.client.writing.event_blocks import Ack
+from headrace.client.writing.awaited_changes import Ack
 from headrace.client.writing.event_writer import AsyncEventWriter
 
 pa.array([b""])  # imports numpy.random, which takes a number from `secrets`, before that comes from a seed

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from headrace.client.synchronous.synchronous_transactions import Transaction, TransactionalWriter
     from headrace.client.transforms import Transformed, TransformOptions
     from headrace.client.trust import TlsOptions
-    from headrace.client.writing.event_blocks import Ack
+    from headrace.client.writing.awaited_changes import Ack
     from headrace.client.writing.event_writer import AsyncEventWriter, WriterOptions
     from headrace.client.writing.transactional_writer import AsyncTransaction, AsyncTransactionalWriter
     from headrace.model.key_value_tables import TableConfiguration
@@ -81,7 +81,7 @@ _NAMES = {
     "headrace.client.synchronous.synchronous_transactions": ("Transaction", "TransactionalWriter"),
     "headrace.client.transforms": ("Transformed", "TransformOptions"),
     "headrace.client.trust": ("TlsOptions",),
-    "headrace.client.writing.event_blocks": ("Ack",),
+    "headrace.client.writing.awaited_changes": ("Ack",),
     "headrace.client.writing.event_writer": ("AsyncEventWriter", "WriterOptions"),
     "headrace.client.writing.transactional_writer": ("AsyncTransaction", "AsyncTransactionalWriter"),
     "headrace.model.key_value_tables": ("TableConfiguration",),

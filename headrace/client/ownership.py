@@ -49,11 +49,15 @@ class Unpicklable:
     """An object that only the process that made it can use."""
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise IllegalStateError(
-            f"{type(self).__name__} belongs to the process that opened it, and cannot be pickled or copied: connect in "
-            "each process",
-            code="not_picklable",
-        )
+        raise not_picklable(self)
+
+
+def not_picklable(shared: object) -> IllegalStateError:
+    return IllegalStateError(
+        f"{type(shared).__name__} belongs to the process that opened it, and cannot be pickled or copied: connect in "
+        "each process",
+        code="not_picklable",
+    )
 
 
 def forked() -> IllegalStateError:

@@ -18,7 +18,7 @@ from scripted_cluster import Cluster
 from headrace.cli import event, main, session
 from headrace.client import EventRead
 from headrace.client.synchronous.synchronous_bases import EventWriter
-from headrace.client.writing.event_blocks import Ack
+from headrace.client.writing.awaited_changes import Ack
 from headrace.client.writing.event_writer import RoutingKeys
 
 Run = Callable[..., tuple[int, str, str]]

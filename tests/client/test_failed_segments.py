@@ -14,7 +14,7 @@ from scripted_cluster import Cluster
 
 from headrace import wire
 from headrace.client import AsyncHeadrace, CorruptError, UnavailableError
-from headrace.client.writing.event_blocks import Ack
+from headrace.client.writing.awaited_changes import Ack
 
 NO_ANSWER = wire.KeepAlive()
 """A reply that no client waits for."""

@@ -15,8 +15,9 @@ from keyboard_interrupts import is_interrupted
 from headrace.client import loop_thread
 from headrace.client.loop_thread import LoopThread
 from headrace.client.writing import awaited_changes, batch_accumulator, event_blocks
+from headrace.client.writing.awaited_changes import Ack
 from headrace.client.writing.batch_accumulator import BatchAccumulator
-from headrace.client.writing.event_blocks import Ack, SegmentQueue, Wants
+from headrace.client.writing.event_blocks import SegmentQueue, Wants
 from headrace.client.writing.routing_table import Route
 from headrace.model.segments import equal_ranges
 

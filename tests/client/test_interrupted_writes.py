@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count, product
 
 import pytest
-from keyboard_interrupts import is_interrupted
+from keyboard_interrupts import interrupted_after, is_interrupted
 
 from headrace.client.writing import batch_accumulator, event_blocks
 from headrace.client.writing.batch_accumulator import BatchAccumulator
@@ -23,6 +23,7 @@ BLOCK_BYTES = 40
 MODULES = (batch_accumulator, event_blocks, sys.modules[__name__])
 """This one has the wake-up."""
 
+SIGNALS = 500
 LARGE = b"an event that is larger than a block of these tests"
 
 
@@ -114,6 +115,28 @@ def test_interrupted_write_is_counted_and_sent(
         if not was_interrupted:
             assert found == whole
             break
+
+
+@pytest.mark.parametrize("write", [_add, _add_large, _add_batch, _add_runs])
+def test_signals_leave_events_whole(write: Callable[[BatchAccumulator], None]) -> None:
+    """As above, with real signals, which also reach compiled code."""
+    whole = [LARGE, EVENTS[0]] if write is _add_large else EVENTS
+    interrupts = 0
+    while interrupts < SIGNALS:
+        appender = Appender(Wants.ANY_EVENT)
+        calls = 0
+        try:
+            with interrupted_after((interrupts % 50 + 1) * 5e-6):
+                while True:
+                    write(appender.accumulator)
+                    calls += 1
+        except KeyboardInterrupt:
+            interrupts += 1
+        found = appender.sent()
+        assert calls * len(whole) <= len(found) <= (calls + 1) * len(whole)
+        assert found == (whole * (calls + 1))[: len(found)]
+        assert appender.accumulator.add(b"next", "key")
+        assert appender.sent() == [b"next"]
 
 
 @pytest.mark.parametrize("wants", Wants)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 from collections.abc import Callable, Sequence
@@ -16,6 +17,9 @@ from headrace import compiled
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "compile_modules.py"))
 LISTED: list[str] = [path for _name, paths in SCRIPT["listed_groups"](ROOT) for path in paths]
+
+NOT_REFERRED_TO_WEAKLY = {("Journal", "CommitsOfJournal")}
+"""The base has another subclass, in the simulation, which is interpreted."""
 
 DIFFERENT = """
 class Pair:
@@ -71,6 +75,27 @@ def test_code_that_would_behave_differently_is_refused(tmp_path: Path) -> None:
     ]
     for line, reason in zip(found, ("always true", "compared with `is`", "bound of a slice"), strict=True):
         assert reason in line
+
+
+@pytest.mark.parametrize("path", LISTED)
+def test_bases_of_compiled_classes_are_compiled(path: str) -> None:
+    """With another base a class accepts weak references, and the process crashes after its object has gone."""
+    tree = ast.parse((ROOT / path).read_text())
+    interpreted = {
+        name.asname or name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headrace.")
+        if f"{node.module}.py".replace(".", "/", (node.module or "").count(".")) not in LISTED
+        for name in node.names
+    }
+    bases = {
+        (node.name, base.id)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+        if isinstance(base, ast.Name) and base.id in interpreted
+    }
+    assert bases <= NOT_REFERRED_TO_WEAKLY
 
 
 @pytest.mark.parametrize("path", LISTED)

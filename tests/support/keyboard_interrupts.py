@@ -6,8 +6,11 @@ back, which is always near one of these). A profile function runs at the same pl
 
 from __future__ import annotations
 
+import gc
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
@@ -49,6 +52,29 @@ def is_signalled(call: Callable[[], object], at: int, handler: Callable[[], obje
     finally:
         sys.setprofile(before)
     return is_done
+
+
+@contextmanager
+def interrupted_after(delay_s: float) -> Iterator[None]:
+    """Raises a KeyboardInterrupt in the block after this time, by a signal. The block must not end before.
+
+    Nothing is collected meanwhile: the interrupt of a `__del__` would be ignored.
+    """
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        raise KeyboardInterrupt
+
+    gc.collect(0)
+    gc.disable()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        # Repeated, because CPython may overlook a signal while threads change, until the next one comes.
+        signal.setitimer(signal.ITIMER_REAL, delay_s, 0.2)
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        gc.enable()
 
 
 def _file(frame: FrameType) -> str:

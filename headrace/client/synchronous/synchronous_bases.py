@@ -29,8 +29,8 @@ from headrace.client.single_segment.byte_stream import (
     writable_view,
 )
 from headrace.client.writing import blocking_writes
+from headrace.client.writing.awaited_changes import Ack
 from headrace.client.writing.batch_accumulator import too_large
-from headrace.client.writing.event_blocks import Ack
 from headrace.client.writing.event_writer import (
     Event,
     RoutingKeys,

@@ -16,13 +16,13 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NoReturn
 
-from headrace.client.ownership import Unpicklable, forked, keep_in_children, other_loop
-from headrace.client.writing.awaited_changes import AwaitedChanges
-from headrace.client.writing.event_blocks import EVENT_HEADERS, Ack, Block, EventRun, ListedEvents, SegmentQueue, Wants
+from headrace.client.ownership import forked, not_picklable, other_loop
+from headrace.client.writing.awaited_changes import Ack, AwaitedChanges
+from headrace.client.writing.event_blocks import EVENT_HEADERS, Block, EventRun, ListedEvents, SegmentQueue, Wants
 from headrace.client.writing.routing_table import Route, RoutingTable
-from headrace.client.writing.unflushed import collected, watch
+from headrace.client.writing.unflushed import watch
 from headrace.model.arguments import check_argument
 from headrace.model.errors import HeadraceError, InvalidRequestError
 from headrace.model.limits import EVENT_BYTES_MAX_LARGE, EVENT_HEADER_BYTES
@@ -56,8 +56,11 @@ class RoutesNow:
     queues: Sequence[SegmentQueue]
 
 
-class BatchAccumulator(Unpicklable):
-    """The blocks of one writer. Thread-safe."""
+class BatchAccumulator:
+    """The blocks of one writer. Thread-safe. Only the process that made it can use it.
+
+    It may be compiled: so it has no weak references to it, no method `__del__`, and no base class.
+    """
 
     def __init__(
         self,
@@ -88,16 +91,17 @@ class BatchAccumulator(Unpicklable):
         self._taken_events = 0
         """The number of events in blocks that appenders have taken, and that have no outcome yet."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        watch(self)
-        keep_in_children(self)
+        self._watched = watch(self)
 
-    def __del__(self) -> None:
-        collected(self)
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise not_picklable(self)
 
     # Writers call these methods, in any thread.
 
-    def add(self, event: bytes, routing_key: str | None) -> Ack | None:
+    def add(self, event: bytes, routing_key: Any) -> Ack | None:
         """Adds an event to a block. Returns its acknowledgement, None if the buffer is full.
+
+        The key is what the user gave: by another annotation compiled code would refuse it with a TypeError of its own.
 
         Raises:
             InvalidRequestError: code "event_too_large".

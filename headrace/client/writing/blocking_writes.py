@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.client.writing.awaited_changes import Ack
 from headrace.client.writing.batch_accumulator import BatchAccumulator
-from headrace.client.writing.event_blocks import Ack
 from headrace.client.writing.event_writer import column_slices
 from headrace.client.writing.ordered_calls import BATCH_SLICE_EVENTS
 from headrace.model.arguments import check_argument

@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.client.writing.awaited_changes import Ack
 from headrace.client.writing.batch_accumulator import KEYS_KEPT_MAX, BatchAccumulator, RoutesNow
-from headrace.client.writing.event_blocks import Ack, Block, EventKeys, EventRun, SegmentQueue, is_large
+from headrace.client.writing.event_blocks import Block, EventKeys, EventRun, SegmentQueue, is_large
 from headrace.codec.event_columns import FramedEvents, IntArray, frame_events, payload_offsets
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import EVENT_HEADER_BYTES

@@ -1,4 +1,4 @@
-"""Blocks of framed events for one segment, and the acknowledgements that callers wait for.
+"""Blocks of framed events for one segment.
 
 These classes are not thread-safe: `BatchAccumulator` guards all of them with its lock. What adds to a block makes no
 call between its first and its last change, so that an interrupt leaves no half of it.
@@ -6,18 +6,15 @@ call between its first and its last change, so that an interrupt leaves no half 
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from itertools import accumulate
 from typing import Any, Protocol
 
-from headrace.client.writing.awaited_changes import AwaitedChanges
+from headrace.client.writing.awaited_changes import Ack
 from headrace.client.writing.elapsed_time import Moment
 from headrace.codec.events import event_header, split_events
-from headrace.model.arguments import check_argument
-from headrace.model.errors import UnavailableError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
 
 _HEADERS_KEPT_BELOW_BYTES = 4096
@@ -34,81 +31,6 @@ class _EventHeaders(dict[int, bytes]):
 
 
 EVENT_HEADERS = _EventHeaders()
-
-
-class Ack:
-    """The acknowledgement of one or more events: done when each of them is durable or has failed.
-
-    All events of a block share one acknowledgement, so it costs little per event. Wait with `result()` in a thread, or
-    with `await` on an event loop.
-    """
-
-    __slots__ = ("_callbacks", "_changed", "_error", "_parts")
-
-    def __init__(self, changed: AwaitedChanges) -> None:
-        self._changed = changed
-        self._parts = 1
-        self._error: BaseException | None = None
-        self._callbacks: list[Callable[[Ack], object]] = []
-
-    @property
-    def done(self) -> bool:
-        return self._parts == 0
-
-    def exception(self) -> BaseException | None:
-        """The error of the events that failed. None if all are durable, and while the outcome is open."""
-        return self._error
-
-    def result(self, timeout_s: float | None = None) -> None:
-        """Returns when the events are durable.
-
-        Raises:
-            UnavailableError: `timeout_s` has passed; the events may still become durable.
-            HeadraceError: the events will not be acknowledged, for example SealedError if the stream is sealed.
-        """
-        check_argument("result: timeout_s", timeout_s, float | None)
-        if not self._changed.wait_for(lambda: self._parts == 0, timeout_s):
-            raise UnavailableError(f"events were not acknowledged within {timeout_s} s; the writer retries them")
-        if self._error is not None:
-            raise self._error
-
-    def add_done_callback(self, callback: Callable[[Ack], object]) -> None:
-        """Calls `callback(ack)` when the acknowledgement is done, at once if it already is.
-
-        Otherwise the client's event loop calls it, so the callback must not block.
-        """
-        with self._changed.lock:
-            if self._parts:
-                self._callbacks.append(callback)
-                return
-        callback(self)
-
-    def __await__(self) -> Generator[Any, None, None]:
-        if not self.done:
-            self._changed.check()
-        loop = asyncio.get_running_loop()
-        finished = asyncio.Event()
-        self.add_done_callback(lambda _: loop.call_soon_threadsafe(finished.set))
-        yield from finished.wait().__await__()
-        if self._error is not None:
-            raise self._error
-
-    # Only the accumulator calls the following methods, under its lock.
-
-    def add_part(self) -> None:
-        """Counts one more block that holds events of this acknowledgement."""
-        self._parts += 1
-
-    def part_done(self, error: BaseException | None = None) -> bool:
-        """Records that a block is acknowledged or has failed. Returns whether it was the last one."""
-        if error is not None and self._error is None:
-            self._error = error
-        self._parts -= 1
-        return self._parts == 0
-
-    def take_callbacks(self) -> list[Callable[[Ack], object]]:
-        callbacks, self._callbacks = self._callbacks, []
-        return callbacks
 
 
 def is_large(framed_bytes: int) -> bool:
@@ -215,8 +137,8 @@ class EventRun(Protocol):
     def size_bytes(self) -> int: ...
 
     @property
-    def ends(self) -> Sequence[int]:
-        """Where each event ends if all stand one after the other with their headers, in bytes."""
+    def ends(self) -> Sequence[Any]:
+        """Where each event ends if all stand one after the other with their headers, in bytes; integers of any kind."""
         ...
 
     def fill(self, block: Block, first: int, last: int) -> None:

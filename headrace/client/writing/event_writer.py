@@ -23,6 +23,7 @@ from headrace.client.column_errors import arrow_missing
 from headrace.client.ownership import Ownership
 from headrace.client.reading.recorded_successors import recorded_successors
 from headrace.client.segment_connections import SegmentConnections
+from headrace.client.writing.awaited_changes import Ack
 from headrace.client.writing.batch_accumulator import (
     BLOCK_BYTES,
     BUFFER_BYTES,
@@ -30,7 +31,6 @@ from headrace.client.writing.batch_accumulator import (
     check_routing_key,
     too_large,
 )
-from headrace.client.writing.event_blocks import Ack
 from headrace.client.writing.ordered_calls import OrderedCalls
 from headrace.client.writing.routing_table import Route
 from headrace.client.writing.segment_appender import WRITER_ID_BITS, SegmentAppender

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.ownership import Ownership
+from headrace.client.writing.awaited_changes import Ack
 from headrace.client.writing.batch_accumulator import BatchAccumulator
-from headrace.client.writing.event_blocks import Ack
 
 if TYPE_CHECKING:
     from headrace.client.writing.column_writes import ColumnSlice

@@ -23,8 +23,8 @@ from headrace.client.closing import close_all, handle_text, stop_tasks
 from headrace.client.defaults import LEASE_MS_DEFAULT
 from headrace.client.ownership import Ownership
 from headrace.client.segment_connections import SegmentConnections
+from headrace.client.writing.awaited_changes import Ack
 from headrace.client.writing.batch_accumulator import BatchAccumulator
-from headrace.client.writing.event_blocks import Ack
 from headrace.client.writing.event_writer import (
     Event,
     RoutingKeys,

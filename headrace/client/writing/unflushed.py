@@ -17,6 +17,8 @@ from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakSet
 
+from headrace.client.ownership import keep_in_children
+
 EXIT_FLUSH_S = 10.0
 """How long the exit of the interpreter waits for acknowledgements, of all writers together."""
 
@@ -50,41 +52,56 @@ class Unflushed(Protocol):
         ...
 
 
-class _Watched:
+class Watched:
+    """A writer in the list of this process. Both are collected together: each refers to the other.
+
+    Compiled classes have no weak references, so the list has these instead of the writers.
+    """
+
+    def __init__(self, writer: Unflushed) -> None:
+        self.writer = writer
+
+    def __del__(self) -> None:
+        _collected(self.writer)
+
+
+class _Writers:
     """The writers of this process."""
 
     def __init__(self) -> None:
-        self.process = os.getpid()
         self.lock = threading.RLock()
-        self.all: WeakSet[Unflushed] = WeakSet()
+        self.all: WeakSet[Watched] = WeakSet()
         self.is_registered = False
 
     def snapshot(self) -> list[Unflushed]:
         with self.lock:
-            return list(self.all)
+            return [watched.writer for watched in self.all]
 
 
-_watched = _Watched()
+_writers = _Writers()
 
 
-def watch(writer: Unflushed) -> None:
-    """Remembers what is flushed when the process ends without closing it."""
-    with _watched.lock:
-        _watched.all.add(writer)
-        if not _watched.is_registered:
-            _watched.is_registered = True
+def watch(writer: Unflushed) -> Watched:
+    """Remembers what is flushed when the process ends without closing it. The writer must keep what is returned."""
+    watched = Watched(writer)
+    with _writers.lock:
+        _writers.all.add(watched)
+        if not _writers.is_registered:
+            _writers.is_registered = True
             _register(flush_at_exit)
+    keep_in_children(watched)
+    return watched
 
 
 def flush_at_exit() -> None:
     """Flushes all open writers, for `EXIT_FLUSH_S` at most, and reports those that had events left."""
     deadline_s = time.monotonic() + EXIT_FLUSH_S
-    for each in _watched.snapshot():
+    for each in _writers.snapshot():
         if each.stream_name and not each.is_closed:
             deadline_s = _flush(each, deadline_s)
 
 
-def collected(writer: Unflushed) -> None:
+def _collected(writer: Unflushed) -> None:
     """Reports a writer that is collected with events that were not acknowledged. Nothing sends them any more."""
     lost = writer.unacknowledged_events() + writer.failed_events
     if lost and writer.stream_name and not writer.is_closed and not writer.is_reported:
@@ -139,12 +156,12 @@ def _register(end: Callable[[], None]) -> None:
 
 def _after_fork_in_child() -> None:
     """Leaves the writers to the parent. They refuse calls, instead of waiting for a thread that is not here."""
-    global _watched
-    before, _watched = _watched, _Watched()
+    global _writers
+    before, _writers = _writers, _Writers()
     if before.is_registered:
         atexit.unregister(flush_at_exit)
-    for each in list(before.all):
-        each.leave_to_parent()
+    for watched in list(before.all):
+        watched.writer.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
