@@ -124,13 +124,13 @@ def find_claim(store: MetadataStore, container: int) -> tuple[ContainerClaim, in
 def find_claims(store: MetadataStore, containers: Iterable[int]) -> dict[int, tuple[ContainerClaim, int]]:
     """The claim and the epoch of each of the containers that a store has claimed; one read for each hundred of them."""
     wanted = sorted(set(containers))
-    found: dict[int, tuple[ContainerClaim, int]] = {}
+    claims: dict[int, tuple[ContainerClaim, int]] = {}
     for start in range(0, len(wanted), READS_PER_BATCH_MAX):
         batch = wanted[start : start + READS_PER_BATCH_MAX]
         for container, record in zip(batch, store.get_many([claim_key(each) for each in batch]), strict=True):
             if record is not None:
-                found[container] = decode_claim(record.body), record.version
-    return found
+                claims[container] = decode_claim(record.body), record.version
+    return claims
 
 
 def write_claim(container: int, claim: ContainerClaim, epoch: int | None) -> Create | Replace:
@@ -392,12 +392,12 @@ class ContainerState(msgspec.Struct, frozen=True):
 def find_external_addresses(store: MetadataStore, store_ids: Iterable[str]) -> dict[str, ExternalAddress]:
     """The addresses outside of those of the stores that have one; one batch read for each hundred stores."""
     wanted = sorted(set(store_ids))
-    found: dict[str, ExternalAddress] = {}
+    addresses: dict[str, ExternalAddress] = {}
     for start in range(0, len(wanted), READS_PER_BATCH_MAX):
         for record in store.get_many([lease_key(each) for each in wanted[start : start + READS_PER_BATCH_MAX]]):
             if record is not None and (lease := decode_store_lease(record.body)).external is not None:
-                found[lease.store_id] = lease.external
-    return found
+                addresses[lease.store_id] = lease.external
+    return addresses
 
 
 class ClusterRecords:
@@ -439,14 +439,14 @@ class ClusterRecords:
 
     def containers(self, containers: Sequence[int]) -> list[ContainerState]:
         """One batch read for 50 containers."""
-        found = []
+        states = []
         step = READS_PER_BATCH_MAX // 2
         for first in range(0, len(containers), step):
             batch = containers[first : first + step]
             keys = [Key(CLUSTER_PARTITION, sort(each)) for each in batch for sort in (claim_sort, snapshot_sort)]
             records = self.store.get_many(keys)
-            found += [_state(each, *records[2 * index : 2 * index + 2]) for index, each in enumerate(batch)]
-        return found
+            states += [_state(each, *records[2 * index : 2 * index + 2]) for index, each in enumerate(batch)]
+        return states
 
 
 def check_snapshot(state: ContainerState) -> Write:

@@ -134,22 +134,22 @@ class ContainerLogRecords:
 
     def read_many(self, containers: Sequence[int]) -> dict[int, StoredLog]:
         """The record of each container; one batch read for 100 containers. Raises as `read` does."""
-        found: dict[int, StoredLog] = {}
+        logs: dict[int, StoredLog] = {}
         for first in range(0, len(containers), READS_PER_BATCH_MAX):
             batch = containers[first : first + READS_PER_BATCH_MAX]
             records = self._store.get_many([container_log_key(each) for each in batch])
-            found.update(zip(batch, map(_stored, records), strict=True))
-        return found
+            logs.update(zip(batch, map(_stored, records), strict=True))
+        return logs
 
     def all(self) -> dict[int, StoredLog]:
         """The records of all containers that have one; one query for about 3,000 containers. Raises as `read` does."""
-        found: dict[int, StoredLog] = {}
+        logs: dict[int, StoredLog] = {}
         first: str | None = LOGS_FIRST
         while first is not None:
             page = self._store.query(CLUSTER_PARTITION, first=first, last=LOGS_LAST, limit=LOGS_PER_QUERY)
-            found.update((_container(record.key), _stored(record)) for record in page.records)
+            logs.update((_container(record.key), _stored(record)) for record in page.records)
             first = None if page.next_after is None else page.next_after + "\0"
-        return found
+        return logs
 
     def write(
         self, container: int, log: ContainerLog, version: int, claim_epoch: int, known: StoredLog | None = None
@@ -255,10 +255,10 @@ def _rows(body: Mapping[str, Any], name: str, count_max: int) -> list[Any]:
 
 def _replica_id(text: Any) -> ReplicaId:
     """The id written as hexadecimal digits; raises CorruptError."""
-    found = bytes.fromhex(text) if isinstance(text, str) else b""
-    if len(found) != REPLICA_ID_BYTES or found.hex() != text:
+    identifier = bytes.fromhex(text) if isinstance(text, str) else b""
+    if len(identifier) != REPLICA_ID_BYTES or identifier.hex() != text:
         raise CorruptError(f"{text!r} is not a replica id of {2 * REPLICA_ID_BYTES} hexadecimal digits")
-    return ReplicaId(found)
+    return ReplicaId(identifier)
 
 
 def _ledger(row: Any) -> LedgerStart:

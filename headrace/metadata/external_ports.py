@@ -30,7 +30,7 @@ def external_port_body(store_id: str) -> dict[str, Any]:
 
 def decode_external_port(body: Body) -> str:
     """The store that has taken the port."""
-    return decoded("external port", body, lambda found: record_field(found, "store", str))
+    return decoded("external port", body, lambda fields: record_field(fields, "store", str))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ def take_port(records: ClusterRecords, offer: ExternalOffer | None, store_id: st
     if offer is None:
         return TakenPort()
     keys = {port: external_port_key(port) for port in offer.ports}
-    found = dict(zip(keys, records.store.get_many(list(keys.values())), strict=True))
-    owners = {port: decode_external_port(record.body) for port, record in found.items() if record is not None}
-    for port, record in found.items():
+    records_by_port = dict(zip(keys, records.store.get_many(list(keys.values())), strict=True))
+    owners = {port: decode_external_port(record.body) for port, record in records_by_port.items() if record is not None}
+    for port, record in records_by_port.items():
         if record is not None and owners[port] == store_id:
             return TakenPort(offer.address(port), (Check(keys[port], record.version),))
     leases = {stored.lease.store_id: stored for stored in records.leases()}
     body = external_port_body(store_id)
-    for port, record in found.items():
+    for port, record in records_by_port.items():
         if record is None:
             return TakenPort(offer.address(port), (Create(keys[port], body),))
         former = leases.get(owners[port])

@@ -147,8 +147,8 @@ class FixedSettingsReader:
         for (setting, value), record in zip(self._settings.items(), records, strict=True):
             if record is not None:
                 _check_value(setting, value, record)
-        found = zip(records, self._settings.values(), strict=True)
-        self._is_settled = all(record is not None or not value for record, value in found)
+        pairs = zip(records, self._settings.values(), strict=True)
+        self._is_settled = all(record is not None or not value for record, value in pairs)
 
 
 def _first_body(setting: FixedSetting, value: int) -> dict[str, Any]:

@@ -218,19 +218,19 @@ class HistoryRecords:
     def sealed_segments(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, SealedSegment]:
         """The sealed segments among these, by id. Segments without a record of their sealing are left out."""
         incarnation = _incarnation(stream)
-        found: dict[int, SealedSegment] = {}
+        segments: dict[int, SealedSegment] = {}
         for identifier in identifiers:
             cached = self._sealed.get((incarnation, identifier))
             if cached is not None:
-                found[identifier] = cached
-        missing = [identifier for identifier in identifiers if identifier not in found]
+                segments[identifier] = cached
+        missing = [identifier for identifier in identifiers if identifier not in segments]
         if missing:
-            found |= self._read_sealed(stream, missing)
-        return found
+            segments |= self._read_sealed(stream, missing)
+        return segments
 
     def _read_sealed(self, stream: Stream, identifiers: Sequence[int]) -> dict[int, SealedSegment]:
         shards = sorted({shard_of_segment(identifier) for identifier in identifiers})
-        wanted, found = set(identifiers), {}
+        wanted, segments = set(identifiers), {}
         for start in range(0, len(shards), RECORDS_PER_READ):
             batch = shards[start : start + RECORDS_PER_READ]
             for record in self._store.get_many(
@@ -240,15 +240,15 @@ class HistoryRecords:
                     if sealed.replaced_in is not None or stream.state.is_sealed:
                         self._sealed.put((_incarnation(stream), identifier), sealed)
                     if identifier in wanted:
-                        found[identifier] = sealed
-        return found
+                        segments[identifier] = sealed
+        return segments
 
     def _epoch_batch(self, stream: Stream, numbers: Sequence[int]) -> list[Epoch]:
         incarnation = _incarnation(stream)
-        found = {number: self._epochs.get((incarnation, number)) for number in numbers}
-        if stream.epoch.number in found:
-            found[stream.epoch.number] = stream.epoch
-        missing = [number for number, known in found.items() if known is None]
+        epochs = {number: self._epochs.get((incarnation, number)) for number in numbers}
+        if stream.epoch.number in epochs:
+            epochs[stream.epoch.number] = stream.epoch
+        missing = [number for number, known in epochs.items() if known is None]
         records = (
             self._store.get_many([epoch_key(stream.scope, stream.name, number) for number in missing])
             if missing
@@ -262,8 +262,8 @@ class HistoryRecords:
                     details={"epoch": number, "currentEpoch": stream.epoch.number},
                 )
             self._epochs.put((incarnation, number), epoch)
-            found[number] = epoch
-        return [known for number in numbers if (known := found[number]) is not None]
+            epochs[number] = epoch
+        return [known for number in numbers if (known := epochs[number]) is not None]
 
 
 def create_epoch(stream: Stream, epoch: Epoch) -> tuple[Create, Create]:

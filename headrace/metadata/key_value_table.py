@@ -84,10 +84,10 @@ class KeyValueTableRecords:
 
     def get(self, scope: str, table: str) -> StoredTable:
         """One read; raises NotFoundError if there is no such table."""
-        found = self.find(scope, table)
-        if found is None:
+        stored = self.find(scope, table)
+        if stored is None:
             raise no_such_table(scope, table)
-        return found
+        return stored
 
     def create(self, table: KeyValueTable, tombstone: Record | None, intent: Intent, *others: Write) -> None:
         """Write a new table. It replaces the tombstone that a deleted table of this name left, if there is one."""

@@ -99,10 +99,10 @@ class ReaderGroupRecords:
 
     def get(self, scope: str, group: str) -> StoredGroup:
         """One read; raises NotFoundError if there is no such group."""
-        found = self.find(scope, group)
-        if found is None:
+        stored = self.find(scope, group)
+        if stored is None:
             raise no_such_group(scope, group)
-        return found
+        return stored
 
     def create(self, group: ReaderGroup, tombstone: Record | None, intent: Intent, *others: Write) -> None:
         """Write a new group. It replaces the tombstone that a deleted group of this name left, if there is one."""

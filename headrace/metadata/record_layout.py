@@ -31,9 +31,9 @@ def decoded(kind: str, body: Body, decode: Callable[[Body], T]) -> T:
     Raises:
         CorruptError: the body is of an unknown format or does not hold what a record of this kind holds.
     """
-    found = body.get("format")
-    if found != FORMAT:
-        raise CorruptError(f"a {kind} record of format {found!r} was found: this version reads format {FORMAT}")
+    stored_format = body.get("format")
+    if stored_format != FORMAT:
+        raise CorruptError(f"a {kind} record of format {stored_format!r} was found: this version reads format {FORMAT}")
     try:
         return decode(body)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, HeadraceError) as error:

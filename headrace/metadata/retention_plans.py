@@ -86,12 +86,12 @@ class RetentionPlanner:
         if policy is None or not cuts:
             return Plan(Decision(RetentionCase.NOT_ENOUGH))
         subscribers = self._subscribers.all(retained.stream)
-        found = dict(known)
+        truncations = dict(known)
 
         def find(cut: RetentionCut) -> Truncation:
-            if cut not in found:
-                found[cut] = self._records.cut(retained.stream, cut)
-            return found[cut]
+            if cut not in truncations:
+                truncations[cut] = self._records.cut(retained.stream, cut)
+            return truncations[cut]
 
         def size_after(cut: RetentionCut) -> int:
             if retained.truncation is None:

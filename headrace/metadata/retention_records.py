@@ -269,10 +269,10 @@ class RetentionRecords:
         Raises:
             ConflictError: the set has changed since it was read.
         """
-        found = find_cut(self._store, stream, cut)
-        if found is None:
+        truncation = find_cut(self._store, stream, cut)
+        if truncation is None:
             raise ConflictError(f"the retention set of {stream.scoped_name} has changed: read it again")
-        return found
+        return truncation
 
     def replace(self, stream: Stream, before: StoredRetention, after: RetentionState, *others: Write) -> None:
         """Write the state, its index entry and `others` in one transaction.
@@ -306,19 +306,19 @@ def retention_writes_of_update(store: MetadataStore, stream: Stream, after: Stre
     """
     if stream.configuration.retention == after.retention:
         return []
-    found = stored_retention(store.get(retention_key(stream.scope, stream.name, stream.first_segment_number)))
+    before = stored_retention(store.get(retention_key(stream.scope, stream.name, stream.first_segment_number)))
     due_ms = None if after.retention is None else DUE_AT_ONCE_MS
-    if found is None:
+    if before is None:
         return writes_of_state(stream, None, RetentionState(due_ms, stream.creation_time_ms))
-    return writes_of_state(stream, found, dataclass_replace(found.state, due_ms=due_ms))
+    return writes_of_state(stream, before, dataclass_replace(before.state, due_ms=due_ms))
 
 
 def retention_writes_of_end(store: MetadataStore, stream: Stream) -> list[Write]:
     """The writes that remove a stream from the index for good; one read."""
-    found = stored_retention(store.get(retention_key(stream.scope, stream.name, stream.first_segment_number)))
-    if found is None or found.state.due_ms is None:
+    before = stored_retention(store.get(retention_key(stream.scope, stream.name, stream.first_segment_number)))
+    if before is None or before.state.due_ms is None:
         return []
-    return writes_of_state(stream, found, dataclass_replace(found.state, due_ms=None))
+    return writes_of_state(stream, before, dataclass_replace(before.state, due_ms=None))
 
 
 def writes_of_state(

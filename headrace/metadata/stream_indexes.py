@@ -62,8 +62,8 @@ def writes_of_update(records: StreamRecords, stream: Stream, after: StreamConfig
     key = listing_key(stream.scope, stream.name)
     listed = records.store.get(key)
     if listed is None:
-        found = records.find(stream.scope, stream.name)
-        if found is None or found.stream.first_segment_number != stream.first_segment_number:
+        current = records.find(stream.scope, stream.name)
+        if current is None or current.stream.first_segment_number != stream.first_segment_number:
             raise ConflictError(f"stream {stream.scoped_name} was deleted meanwhile: read it again")
         raise CorruptError(f"stream {stream.scoped_name} is missing from the list of its scope")
     retention = retention_writes_of_update(records.store, stream, after)
@@ -91,7 +91,7 @@ def index_tags(records: StreamRecords, stored: StoredStream, tags: Sequence[str]
     """Add the stream to the index of each of these tags, unless it is there already."""
     wanted = _tag_keys(stored.stream, tags)
     batches = [wanted[start : start + _RECORDS_PER_READ] for start in range(0, len(wanted), _RECORDS_PER_READ)]
-    present = {found.key for batch in batches for found in records.store.get_many(batch) if found is not None}
+    present = {record.key for batch in batches for record in records.store.get_many(batch) if record is not None}
     missing = [key for key in wanted if key not in present]
     for start in range(0, len(missing), _RECORDS_PER_WRITE):
         writes = [Create(key, tag_body()) for key in missing[start : start + _RECORDS_PER_WRITE]]

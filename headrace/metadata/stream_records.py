@@ -112,10 +112,10 @@ class StreamRecords:
 
     def get(self, scope: str, stream: str) -> StoredStream:
         """One read; raises NotFoundError if there is no such stream."""
-        found = self.find(scope, stream)
-        if found is None:
+        stored = self.find(scope, stream)
+        if stored is None:
             raise no_such_stream(scope, stream)
-        return found
+        return stored
 
     def get_with_truncation(self, scope: str, stream: str) -> tuple[StoredStream, Truncation | None]:
         """One batch read; raises NotFoundError if there is no such stream."""
@@ -137,12 +137,12 @@ class StreamRecords:
 
     def find_with(self, scope: str, stream: str, *others: Key) -> tuple[StoredStream | None, list[Record | None]]:
         """The stream and the records at other keys; one batch read. The `StoredStream` has the versions of all."""
-        current, *found = self.store.get_many([current_key(scope, stream), *others])
+        current, *records = self.store.get_many([current_key(scope, stream), *others])
         stored = self.stored(current)
         if stored is None:
-            return None, found
-        checks = (Check(key, record.version if record else None) for key, record in zip(others, found, strict=True))
-        return replace(stored, read_with=tuple(checks)), found
+            return None, records
+        checks = (Check(key, record.version if record else None) for key, record in zip(others, records, strict=True))
+        return replace(stored, read_with=tuple(checks)), records
 
     def transition(self, stream: Stream) -> Epoch | None:
         """The epoch that a running scale leads to; one read."""

@@ -103,10 +103,10 @@ class SubscriberRecords:
 
     def get(self, stream: Stream, name: str) -> StoredSubscriber:
         """One read; raises NotFoundError, code "subscriber_not_found"."""
-        found = self.find(stream, name)
-        if found is None:
+        stored = self.find(stream, name)
+        if stored is None:
             raise no_such_subscriber(stream, name)
-        return found
+        return stored
 
     def find_with_retention(self, stream: Stream, name: str) -> tuple[StoredSubscriber | None, Record | None]:
         """The subscriber, and the record of the stream's retention state; one batch read."""
@@ -126,20 +126,20 @@ class SubscriberRecords:
         prefix = subscribers_prefix(stream.first_segment_number)
         partition = stream_partition(stream.scope, stream.name)
         first = prefix if after is None else f"{prefix}{after}\0"
-        found = self.store.query(
+        records = self.store.query(
             partition, first=first, last=f"{prefix}\U0010ffff", limit=limit, bytes_max=PAGE_BYTES_MAX
         )
-        next_after = None if found.next_after is None else found.next_after.removeprefix(prefix)
-        return SubscriberPage(tuple(decode_subscriber(record.body) for record in found.records), next_after)
+        next_after = None if records.next_after is None else records.next_after.removeprefix(prefix)
+        return SubscriberPage(tuple(decode_subscriber(record.body) for record in records.records), next_after)
 
     def all(self, stream: Stream) -> list[Subscriber]:
         """All subscribers of the stream; one query for each thousand."""
         page = self.page(stream, _RECORDS_PER_READ)
-        found = list(page.subscribers)
+        subscribers = list(page.subscribers)
         while page.next_after is not None:
             page = self.page(stream, _RECORDS_PER_READ, page.next_after)
-            found += page.subscribers
-        return found
+            subscribers += page.subscribers
+        return subscribers
 
     def replace(self, stream: Stream, before: StoredSubscriber, after: Subscriber) -> None:
         """One write; raises WriteConflictError if the subscriber is not the one that was read."""
@@ -315,8 +315,8 @@ class Subscriptions:
         """Make the stream's retention no longer wait for the group."""
 
         def writes() -> list[Write]:
-            found = self._streams.get(scope, stream).stream
-            return unsubscribe_writes(found, self._records.find(found, subscriber))
+            current = self._streams.get(scope, stream).stream
+            return unsubscribe_writes(current, self._records.find(current, subscriber))
 
         self._write(condition, writes)
 

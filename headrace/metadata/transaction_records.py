@@ -82,11 +82,11 @@ class TransactionRecords:
         wanted += [done_key(scope, stream, each) for each in transaction_ids]
         records = self.store.get_many([*wanted, *others])
         count = len(transaction_ids)
-        found = [
+        transactions = [
             stored_transaction(opened or done)
             for opened, done in zip(records[:count], records[count : 2 * count], strict=True)
         ]
-        return found, records[2 * count :]
+        return transactions, records[2 * count :]
 
     def find_many(self, wanted: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], StoredTransaction]:
         """Transactions by scope, stream and id; at most 50, in one batch read.
@@ -98,24 +98,24 @@ class TransactionRecords:
         opened = [open_key(*each) for each in wanted]
         records = self.store.get_many([*opened, *(done_key(*each) for each in wanted)])
         either = zip(wanted, records[: len(wanted)], records[len(wanted) :], strict=True)
-        found: dict[tuple[str, str, int], StoredTransaction] = {}
+        transactions: dict[tuple[str, str, int], StoredTransaction] = {}
         for place, open_record, done in either:
             with contextlib.suppress(CorruptError):  # A read of this transaction alone reports the error.
                 stored = stored_transaction(open_record or done)
                 if stored is not None:
-                    found[place] = stored
-        return found
+                    transactions[place] = stored
+        return transactions
 
     def streams_of(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Stream | None]:
         """Streams by scope and name; at most 100, in one batch read. Those that cannot be decoded are left out."""
         places = list(dict.fromkeys(wanted))
         records = self.store.get_many([current_key(*place) for place in places]) if places else []
-        found: dict[tuple[str, str], Stream | None] = {}
+        streams: dict[tuple[str, str], Stream | None] = {}
         for place, record in zip(places, records, strict=True):
             with contextlib.suppress(CorruptError):
                 stored = self._streams.stored(record)
-                found[place] = stored.stream if stored else None
-        return found
+                streams[place] = stored.stream if stored else None
+        return streams
 
     def open_transactions(
         self, scope: str, stream: str, limit: int, after: int | None = None
@@ -127,8 +127,8 @@ class TransactionRecords:
         first = OPEN_FIRST if after is None else f"{open_sort(after)}\0"
         partition = transactions_partition(scope, stream)
         page = self.store.query(partition, first=first, last=OPEN_LAST, limit=limit, bytes_max=PAGE_BYTES_MAX)
-        found = [StoredTransaction(decode_transaction(record.body), record.version) for record in page.records]
-        return found, page.next_after is not None
+        transactions = [StoredTransaction(decode_transaction(record.body), record.version) for record in page.records]
+        return transactions, page.next_after is not None
 
     def newest_completed(self, scope: str, stream: str, limit: int) -> list[tuple[int, TransactionState]]:
         """Id and outcome of the transactions that were completed last, the newest first; one query."""
@@ -145,10 +145,10 @@ class TransactionRecords:
         Raises:
             WriteConflictError: a run began or ended between the two.
         """
-        found = self._read_run(scope, stream)
-        if found[1] is not None and self._read_run(scope, stream) != found:
+        stream_and_run = self._read_run(scope, stream)
+        if stream_and_run[1] is not None and self._read_run(scope, stream) != stream_and_run:
             raise WriteConflictError(f"a commit of {scope}/{stream} has just begun or ended", {})
-        return found
+        return stream_and_run
 
     def _read_run(self, scope: str, stream: str) -> tuple[StoredStream | None, CommitRun | None]:
         current, run = self.store.get_many([current_key(scope, stream), commit_run_key(scope, stream)])
@@ -178,12 +178,12 @@ class TransactionRecords:
 
     def still_open(self, scope: str, stream: str, transaction_ids: Sequence[int]) -> list[StoredTransaction]:
         """The transactions among these that are not completed, in the given order."""
-        found: list[StoredTransaction] = []
+        transactions: list[StoredTransaction] = []
         for start in range(0, len(transaction_ids), READS_PER_BATCH_MAX):
             batch = transaction_ids[start : start + READS_PER_BATCH_MAX]
             records = self.store.get_many([open_key(scope, stream, each) for each in batch])
-            found += [stored for record in records if (stored := stored_transaction(record)) is not None]
-        return found
+            transactions += [stored for record in records if (stored := stored_transaction(record)) is not None]
+        return transactions
 
 
 def mark_for_commit(

@@ -229,18 +229,18 @@ class WriterMarkRecords:
 
     def _positions(self, stream: Stream, offsets: Mapping[int, int]) -> Positions:
         """The positions with their segments. A segment outside the active epoch is looked up in the epoch of its id."""
-        found: dict[int, StreamSegment] = {
+        segments: dict[int, StreamSegment] = {
             offset: stream.epoch.by_id[offset] for offset in offsets if offset in stream.epoch.by_id
         }
-        epochs = sorted({segment_epoch(identifier) for identifier in offsets if identifier not in found})
+        epochs = sorted({segment_epoch(identifier) for identifier in offsets if identifier not in segments})
         if epochs and epochs[-1] > stream.recorded_epoch:
             raise invalid_position(f"it names epoch {epochs[-1]}, but the stream is in epoch {stream.epoch.number}")
         for epoch in self._history.epochs(stream, epochs):
-            found |= {segment.segment_id: segment for segment in epoch.created}
+            segments |= {segment.segment_id: segment for segment in epoch.created}
         for identifier in offsets:
-            if identifier not in found:
+            if identifier not in segments:
                 raise invalid_position(f"the stream never had segment {identifier}")
-        return positions_of({found[identifier]: offset for identifier, offset in offsets.items()})
+        return positions_of({segments[identifier]: offset for identifier, offset in offsets.items()})
 
     def _schedule(self, stream: Stream) -> Write:
         """The write that counts one more writer. It changes the entry's version, so no tick removes it meanwhile."""
@@ -277,15 +277,15 @@ def _writer_mark(body: Body) -> tuple[WriterMark, int]:
 
 def read_writer_marks(store: MetadataStore, stream: Stream) -> list[tuple[Record, WriterMark | None]]:
     """The marks of all writers; None for a mark of a former incarnation. One query for each thousand."""
-    found: list[tuple[Record, WriterMark | None]] = []
+    marks: list[tuple[Record, WriterMark | None]] = []
     first: str | None = WRITER_MARKS_FIRST
     while first is not None:
         page = store.query(
             stream_partition(stream.scope, stream.name), first=first, last=WRITER_MARKS_LAST, limit=_RECORDS_PER_READ
         )
-        found += [(record, _mark_of_incarnation(record, stream)) for record in page.records]
+        marks += [(record, _mark_of_incarnation(record, stream)) for record in page.records]
         first = None if page.next_after is None else f"{page.next_after}\0"
-    return found
+    return marks
 
 
 # The mark segment of a stream: created when it is first needed, and deleted with its stream.
@@ -313,9 +313,9 @@ def make_mark_segment(records: StreamRecords, segment_stores: SegmentStores, str
     name = mark_segment_name(stream.scope, stream.name)
     for _ in range(_CREATE_ATTEMPTS_MAX):
         segment_stores.create_segment(name, SegmentScaleRate())
-        found = records.find(stream.scope, stream.name)
-        is_over = found is None or found.stream.first_segment_number != stream.first_segment_number
-        if is_over or (found is not None and found.stream.is_deleting):
+        current = records.find(stream.scope, stream.name)
+        is_over = current is None or current.stream.first_segment_number != stream.first_segment_number
+        if is_over or (current is not None and current.stream.is_deleting):
             delete_mark_segment(segment_stores, stream)
             return False
         try:
