@@ -36,10 +36,10 @@ class AbortProcessor:
         (stored,), (current,) = self._transactions.find_to_mark(
             message.scope, message.stream, [message.transaction_id], current_key(message.scope, message.stream)
         )
-        found = self._tools.records.stored(current)
+        stored_stream = self._tools.records.stored(current)
         if stored is None or stored.transaction.state is not TransactionState.ABORTING:
             return
-        if found is not None:
-            self._aborts.abort(found.stream, stored)
+        if stored_stream is not None:
+            self._aborts.abort(stored_stream.stream, stored)
         else:
             self._aborts.forget_if_former(message.scope, message.stream, stored)

@@ -70,29 +70,29 @@ def _delete_resources(tools: Tools, closing: ClosingScope) -> None:
         ResourceKind.STREAM: _remove_stream,
         ResourceKind.KEY_VALUE_TABLE: _remove_table,
     }
-    found = _resources(tools, closing.scope)
-    for index, (resource, name) in enumerate(found[:RESOURCES_PER_MESSAGE]):
+    resources = _resources(tools, closing.scope)
+    for index, (resource, name) in enumerate(resources[:RESOURCES_PER_MESSAGE]):
         if index:
             require_time_for_piece(f"deletion of scope {closing.scope}")
         remove[resource](tools, closing, name)
-    if len(found) > RESOURCES_PER_MESSAGE:
-        _queue_rest(tools, closing, *found[-1])
+    if len(resources) > RESOURCES_PER_MESSAGE:
+        _queue_rest(tools, closing, *resources[-1])
     else:
         _forget(tools, closing)
 
 
 def _resources(tools: Tools, scope: str) -> list[tuple[ResourceKind, str]]:
     """The resources in the scope, at most one more than a message deletes. Groups first: they subscribe to streams."""
-    found: list[tuple[ResourceKind, str]] = []
+    resources: list[tuple[ResourceKind, str]] = []
     for resource, partition in (
         (ResourceKind.READER_GROUP, reader_groups_partition(scope)),
         (ResourceKind.STREAM, listing_partition(scope)),
         (ResourceKind.KEY_VALUE_TABLE, tables_partition(scope)),
     ):
-        wanted = RESOURCES_PER_MESSAGE + 1 - len(found)
+        wanted = RESOURCES_PER_MESSAGE + 1 - len(resources)
         if wanted > 0:
-            found += [(resource, record.key.sort) for record in tools.store.query(partition, limit=wanted).records]
-    return found
+            resources += [(resource, record.key.sort) for record in tools.store.query(partition, limit=wanted).records]
+    return resources
 
 
 def _remove_stream(tools: Tools, closing: ClosingScope, name: str) -> None:

@@ -90,18 +90,18 @@ def truncate_marks(store: MetadataStore, segment_stores: SegmentStores, stream: 
 
 def _newest_reached(segment_stores: SegmentStores, name: str, start: int, last: int, position: Positions) -> int:
     """The offset of the newest watermark from `start` on that `position` has reached, or `start`; at most `last`."""
-    found = offset = start
+    reached = offset = start
     for _ in range(MARK_READS_PER_TRUNCATION):
         data = segment_stores.read(name, offset, MARK_BYTES_PER_READ)
         payloads, consumed = iter_events(data)
         for payload in payloads:
             if offset > last or not is_at_or_behind(position, watermark_of_payload(payload).cut):
-                return found
-            found = offset
+                return reached
+            reached = offset
             offset += EVENT_HEADER_BYTES + len(payload)
         if not consumed:
-            return found
-    return found
+            return reached
+    return reached
 
 
 SEGMENTS_PER_CALL = 1_000
@@ -127,10 +127,10 @@ def _accept(acceptance: Acceptance, wanted: StreamCut, conditions: Sequence[Chec
     stream = stored.stream
     cut = acceptance.cuts.resolved(stream, wanted.offsets)
     if stream.has_accepted(RequestKind.TRUNCATE_STREAM):
-        found = acceptance.streams.running_truncation(stream)
-        if found is None:
+        pending = acceptance.streams.running_truncation(stream)
+        if pending is None:
             raise ConflictError(f"the truncation of {stream.scoped_name} has just ended: repeat the request")
-        if found[0].target.cut == cut:
+        if pending[0].target.cut == cut:
             return StreamView.of(stream)
     truncating = started(stream, stored.version, RequestKind.TRUNCATE_STREAM)
     if truncation is not None and truncation.cut == cut:
@@ -259,10 +259,10 @@ def _note(tools: Tools, stored: StoredStream, running: RunningTruncation, versio
 
 def _running(tools: Tools, stored: StoredStream) -> tuple[RunningTruncation, int]:
     """The running truncation; raises ConflictError if it was completed after `stored` was read."""
-    found = tools.records.running_truncation(stored.stream)
-    if found is None:
+    running = tools.records.running_truncation(stored.stream)
+    if running is None:
         raise ConflictError(f"another process completed the truncation of {stored.stream.scoped_name}: reading again")
-    return found
+    return running
 
 
 def _name(stream: Stream, identifier: int) -> str:
@@ -272,10 +272,10 @@ def _name(stream: Stream, identifier: int) -> str:
 def _undo(store: MetadataStore, scope: str, name: str, request: PendingRequest) -> Undo:
     records = StreamRecords(store)
     stored = find_running(records, scope, name, request)
-    found = records.running_truncation(stored.stream)
-    if found is None:
+    truncation = records.running_truncation(stored.stream)
+    if truncation is None:
         raise ConflictError(f"the truncation of {stored.stream.scoped_name} has just ended")
-    running, version = found
+    running, version = truncation
     return undo_on_stream(
         records,
         stored,

@@ -106,18 +106,18 @@ def _replace_late_rate(tools: Tools, stored: StoredStream, sent: SegmentScaleRat
     no version by which a store could refuse it. So the stream is read until the rate that was sent last is the present
     one. One read if the update still runs. If the process dies before it, a late rate stays until the next update.
     """
-    while (found := tools.records.find(stored.stream.scope, stored.stream.name)) is not None:
-        if found.stream.pending == stored.stream.pending:
+    while (present := tools.records.find(stored.stream.scope, stored.stream.name)) is not None:
+        if present.stream.pending == stored.stream.pending:
             break
-        rate = _present_rate(tools, found.stream)
+        rate = _present_rate(tools, present.stream)
         if rate == sent:
             break
         if rate is not None:
-            for name in _active_names(found.stream):
+            for name in _active_names(present.stream):
                 with suppress(NotFoundError, SealedError):  # replaced at this moment, so its rate does not matter
                     tools.segment_stores.update_segment_policy(name, rate)
             sent = rate
-    return found
+    return present
 
 
 def _present_rate(tools: Tools, stream: Stream) -> SegmentScaleRate | None:

@@ -51,7 +51,7 @@ class ClusterService:
         """The status of each container; costs one query and two reads, and a read more per 50 containers beyond 50."""
         stored = self._records.container_map()
         leases = {each.lease.store_id: each.lease for each in self._records.leases()}
-        found = tuple(
+        views = tuple(
             ContainerView.of(
                 state.container,
                 stored.map.stores.get(state.container),
@@ -61,7 +61,7 @@ class ClusterService:
             )
             for state in self._records.containers(range(self._container_count))
         )
-        return ContainerMapView(stored.version, found)
+        return ContainerMapView(stored.version, views)
 
 
 # The logs of containers for operators: their members, and the decisions that no process makes by itself.
@@ -204,16 +204,16 @@ class ClusterLogService:
 
 def _checks_of_lost(replica: ReplicaId, leases: Sequence[StoredLease]) -> list[Write]:
     """A check that the store of a lost replica has not come back; raises IllegalStateError if it may be there."""
-    found = next((each for each in leases if each.lease.replica_id == replica.hex()), None)
-    if found is None:
+    stored = next((each for each in leases if each.lease.replica_id == replica.hex()), None)
+    if stored is None:
         return []
-    lease = found.lease
+    lease = stored.lease
     if not may_be_removed(lease):
         why = f"ECS has not reported that task {lease.task} has stopped" if lease.has_ended else "its lease is valid"
         raise IllegalStateError(
             f"replica {replica.hex()} is on store {lease.store_id}, which may run: {why}. Stop the store first"
         )
-    return [check_lease(lease.store_id, found)]
+    return [check_lease(lease.store_id, stored)]
 
 
 def _check_written(outcome: LogWriteOutcome, container: int) -> None:

@@ -215,15 +215,15 @@ class CommitSetService:
 
     def _check_open(self, scope: str, members: Mapping[str, Sequence[int]], reads: _Reads) -> None:
         """Raises the error of a member that is not open, or is left of a former incarnation of its stream."""
-        found = reads.members
-        for (stream, identifier), stored in found.items():
+        stored_members = reads.members
+        for (stream, identifier), stored in stored_members.items():
             present = reads.stream(scope, stream) or self._streams.get(scope, stream).stream
             if is_of_former_incarnation(stored.transaction.first_segment_number, present.first_segment_number):
                 raise no_such_transaction(scope, stream, identifier)
-        self._settle_others(scope, members, found)
+        self._settle_others(scope, members, stored_members)
         for stream, ids in members.items():
             for identifier in ids:
-                self._check_open_member(scope, stream, identifier, found.get((stream, identifier)))
+                self._check_open_member(scope, stream, identifier, stored_members.get((stream, identifier)))
 
     def _check_streams(self, scope: str, home: str, members: Iterable[str], reads: _Reads) -> StoredStream:
         """The home stream. Raises the error of a stream that accepts no transactions."""
@@ -234,13 +234,13 @@ class CommitSetService:
             check_accepts_transactions(reads.stream(scope, member) or self._streams.get(scope, member).stream)
         return reads.home
 
-    def _settle_others(self, scope: str, members: Mapping[str, Sequence[int]], found: _Found) -> None:
+    def _settle_others(self, scope: str, members: Mapping[str, Sequence[int]], stored: _Found) -> None:
         """Finish the commit sets that have prepared members.
 
         Raises WriteConflictError if one has released its members: then they are read again.
         """
         for stream, ids in members.items():
-            for other, its in prepared_by_set(found[stream, each] for each in ids if (stream, each) in found).items():
+            for other, its in prepared_by_set(stored[stream, each] for each in ids if (stream, each) in stored).items():
                 if not self._sets.settle(scope, stream, other, its):
                     raise WriteConflictError(f"commit set {other} has just released {len(its)} transactions", {})
 
@@ -266,8 +266,8 @@ class CommitSetService:
         marked: list[tuple[str, int]] = []
 
         def mark(search: Iterator[_Marks]) -> None:
-            for found in search:
-                marked.extend(found)
+            for marks in search:
+                marked.extend(marks)
 
         try:
             self._sets.each(mark, iter(searches))
@@ -276,8 +276,8 @@ class CommitSetService:
 
     def _member_marks(self, scope: str, stream: str, ids: Sequence[int]) -> Iterator[_Marks]:
         """Mark those that are open. A prepared member of another set is left to that set."""
-        found = self._transactions.still_open(scope, stream, ids)
-        yield [(stream, each) for each in self._marks.mark_open(scope, stream, found)]
+        still_open = self._transactions.still_open(scope, stream, ids)
+        yield [(stream, each) for each in self._marks.mark_open(scope, stream, still_open)]
 
     def _labelled_marks(self, scope: str, stream: str, prefix: str, epoch: int) -> Iterator[_Marks]:
         """Mark those that are open and have a label of this prefix and an epoch up to this one, page by page."""

@@ -161,8 +161,8 @@ def _is_done(letter: DeadLetter, intents: Mapping[Key, Record]) -> bool:
     place = stuck_request_key(letter)
     if place is None:
         return False
-    found = intents.get(place)
-    return found is None or (letter.request_id != "" and found.body.get("request") != letter.request_id)
+    intent = intents.get(place)
+    return intent is None or (letter.request_id != "" and intent.body.get("request") != letter.request_id)
 
 
 def _not_replayable(letter: DeadLetter, why: str) -> IllegalStateError:

@@ -31,9 +31,9 @@ def endpoints_in(
         }
     addresses = find_external_addresses(store, (claim.store_id for claim, _ in claims.values()))
     return {
-        container: SegmentEndpoint(found.reached_at, found.port, claim.zone, container, epoch, found.name)
+        container: SegmentEndpoint(address.reached_at, address.port, claim.zone, container, epoch, address.name)
         for container, (claim, epoch) in claims.items()
-        if (found := addresses.get(claim.store_id)) is not None
+        if (address := addresses.get(claim.store_id)) is not None
     }
 
 
@@ -56,13 +56,13 @@ class SegmentEndpoints:
         scope, stream = check_segment_name_part("scope", scope), check_segment_name_part("stream", stream)
         name = segment_name(scope, stream, segment_id)
         container = self._layout.container_of_segment(name)
-        found = find_claim(self._store, container)
-        if found is None:
+        claim = find_claim(self._store, container)
+        if claim is None:
             raise UnavailableError(
                 f"no segment store has claimed container {container} of segment {name} yet",
                 details={"container": container},
             )
-        endpoint = endpoints_in(network, self._store, {container: found}).get(container)
+        endpoint = endpoints_in(network, self._store, {container: claim}).get(container)
         if endpoint is None:
             raise UnavailableError(
                 f"the store of container {container} has no address outside its network yet",

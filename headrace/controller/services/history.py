@@ -89,15 +89,15 @@ class ChunkRuns:
         first, last = max(from_offset, link.offset) - shift, min(to_offset, link.end) - shift - 1
         partition = chunk_partition(link.segment)
         page = self._store.query(partition, first=chunk_sort(first), last=chunk_sort(last), limit=limit)
-        found = [_entry(record) for record in page.records]
-        if not found or found[0].offset != first:
+        entries = [_entry(record) for record in page.records]
+        if not entries or entries[0].offset != first:
             before = self._entry_before(partition, first)
             if before is None or before.end <= first:
                 raise _being_rewritten(name, first + shift, link.offset)
-            found.insert(0, before)
+            entries.insert(0, before)
         runs = [
             ChunkRun(run.offset + shift, run.length, run.object_name, run.position)
-            for run in found
+            for run in entries
             if isinstance(run, ChunkRun)
         ]
         return runs[:limit], page.next_after is not None or len(runs) > limit
@@ -134,9 +134,9 @@ def _gap(
     return _being_rewritten(name, from_offset, following.offset)
 
 
-def _being_rewritten(name: str, offset: int, found: int) -> UnavailableError:
+def _being_rewritten(name: str, offset: int, next_run: int) -> UnavailableError:
     return UnavailableError(
-        f"the chunk directory of {name} has no run at {offset} but one at {found}: it is being rewritten, ask again",
+        f"the chunk directory of {name} has no run at {offset} but one at {next_run}: it is being rewritten, ask again",
         details={"segment": name, "offset": offset},
     )
 
@@ -192,19 +192,19 @@ class HistoryService:
         name = segment_name(check_scope_name(scope), check_stream_name(stream), segment_id)
         if from_offset == stop:
             return Chunks((), from_offset, None)
-        found = self._runs.read(name, from_offset, stop, limit)
-        if found.runs:
+        stored = self._runs.read(name, from_offset, stop, limit)
+        if stored.runs:
             self._starts.check({name: from_offset})
         linked: list[Chunk] = []
         room = PageRoom()
         reached = from_offset
-        for run in found.runs:
+        for run in stored.runs:
             if room.is_full:
                 break
             linked.append(linked_chunk(self._links, run))
             room.take(len(linked[-1].url))
             reached = run.end
-        complete = found.is_complete and reached == found.stored_until
+        complete = stored.is_complete and reached == stored.stored_until
         return Chunks(tuple(linked), reached, None if complete else reached)
 
 

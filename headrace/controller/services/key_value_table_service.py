@@ -53,10 +53,10 @@ class KeyValueTableService:
         Raises:
             NotFoundError: there is no such table, or its segments are being created or deleted.
         """
-        found = self._records.get(scope, table).table
-        if found.state is not TableState.ACTIVE:
+        stored = self._records.get(scope, table).table
+        if stored.state is not TableState.ACTIVE:
             raise no_such_table(scope, table)
-        return found
+        return stored
 
     def list_tables(self, scope: str, limit: int, after: str | None = None) -> Listing[str]:
         """Names of the scope's tables in order, those after `after`.

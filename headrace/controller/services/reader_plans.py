@@ -109,21 +109,21 @@ class NextCutService:
         if bytes_max is not None and bytes_max < 1:
             raise InvalidRequestError(f"a batch has at least one byte, not {bytes_max}")
         stored, truncation = self._records.get_with_truncation(scope, stream)
-        found = created_stream(stored.stream)
-        start = self._ends.head(found, truncation) if from_offsets is None else self._placed(found, from_offsets)
-        end = None if to_offsets is None else self._placed(found, to_offsets)
+        current = created_stream(stored.stream)
+        start = self._ends.head(current, truncation) if from_offsets is None else self._placed(current, from_offsets)
+        end = None if to_offsets is None else self._placed(current, to_offsets)
         if end is not None and compare_cuts(end, start) is not CutOrder.EQUAL_OR_AFTER:
             raise invalid_cut("'to' is before 'from'")
         lost: tuple[LostBytes, ...] = ()
         lost_bytes: int | None = 0
         if truncation is not None and compare_cuts(start, truncation.head) is not CutOrder.EQUAL_OR_AFTER:
-            start, lost, lost_bytes = moved_to_head(self._lineage, found, start, truncation)
+            start, lost, lost_bytes = moved_to_head(self._lineage, current, start, truncation)
             if on_truncation == "fail" and lost_bytes != 0:
-                raise _truncated(found, truncation, lost, lost_bytes)
+                raise _truncated(current, truncation, lost, lost_bytes)
             end = None if end is None else later_cut(end, truncation.head)
-        batch, left_bytes = self._plan(found, start, end, bytes_max, strict_key_order)
-        reached = StreamCut.of(found.scope, found.name, batch.positions)
-        ranges = tuple(range_between(found, span) for span in batch.ranges)
+        batch, left_bytes = self._plan(current, start, end, bytes_max, strict_key_order)
+        reached = StreamCut.of(current.scope, current.name, batch.positions)
+        ranges = tuple(range_between(current, span) for span in batch.ranges)
         return NextCutView(
             **RangesBetween.between(start.cut, reached, ranges).fields(),
             reached_end=batch.reached_end,
@@ -234,12 +234,12 @@ class RangePlanService:
         """
         _check_request(ranges)
         stored, truncation = self._records.get_with_truncation(scope, stream)
-        found = created_stream(stored.stream)
-        self._check_readable(found, truncation, ranges)
-        pieces = self._pieces(found, ranges)
-        endpoints = self._endpoints(found, ranges, network)
+        current = created_stream(stored.stream)
+        self._check_readable(current, truncation, ranges)
+        pieces = self._pieces(current, ranges)
+        endpoints = self._endpoints(current, ranges, network)
         planned = (
-            self._linked(found, ranges, pieces) if links else [[PlannedPiece(*each) for each in of] for of in pieces]
+            self._linked(current, ranges, pieces) if links else [[PlannedPiece(*each) for each in of] for of in pieces]
         )
         return RangePlans(
             tuple(
@@ -343,7 +343,7 @@ class RangePlanService:
 
     def _stored(self, stream: Stream, ranges: Sequence[RangeToPlan], wave: range, limit: int) -> dict[int, StoredRuns]:
         """What the chunk directories have of some of the ranges. Those that are being rewritten are left out."""
-        found: dict[int, StoredRuns] = {}
+        stored: dict[int, StoredRuns] = {}
 
         def read(index: int) -> None:
             wanted = ranges[index]
@@ -357,10 +357,10 @@ class RangePlanService:
                     break
                 runs += page.runs
                 reached, complete = page.stored_until, page.is_complete
-            found[index] = StoredRuns(tuple(runs), reached, complete)
+            stored[index] = StoredRuns(tuple(runs), reached, complete)
 
         self._workers.each(read, iter(wave))
-        return found
+        return stored
 
     def _check_starts(self, stream: Stream, linked: Sequence[RangeToPlan]) -> None:
         """Check that none of the ranges begins before the start that its segment has now."""

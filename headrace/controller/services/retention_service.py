@@ -64,12 +64,12 @@ class RetentionService:
             UnavailableError: the stream is being created, a segment store does not answer, or segments are being
                 sealed.
         """
-        found = self._streams.get(scope, stream).stream
-        if not found.state.is_readable:
+        current = self._streams.get(scope, stream).stream
+        if not current.state.is_readable:
             raise UnavailableError(
-                f"stream {found.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
+                f"stream {current.scoped_name} is being created: repeat until it is ACTIVE", code="stream_not_ready"
             )
-        retained = self._records.load(scope, stream, found.first_segment_number)
+        retained = self._records.load(scope, stream, current.first_segment_number)
         if retained is None:
             raise no_such_stream(scope, stream)
         now_ms = self._clock.now_ms()
@@ -147,8 +147,8 @@ class SubscriberService:
 
     def list_subscribers(self, scope: str, stream: str, limit: int, after: str | None = None) -> Listing[Subscriber]:
         """Subscribers in the order of their names, after `after`."""
-        found = self._streams.get(scope, stream).stream
-        page = self._records.page(found, check_page_limit(limit), after)
+        current = self._streams.get(scope, stream).stream
+        page = self._records.page(current, check_page_limit(limit), after)
         return Listing(page.subscribers, page.next_after)
 
     def get_subscriber(self, scope: str, stream: str, name: str) -> Subscriber:
@@ -197,9 +197,9 @@ class SubscriberService:
         check_subscriber_name(name)
 
         def attempt() -> None:
-            found = self._streams.get(scope, stream).stream
-            before = self._records.find(found, name)
-            writes = unregister_writes(found, before, generation)
+            current = self._streams.get(scope, stream).stream
+            before = self._records.find(current, name)
+            writes = unregister_writes(current, before, generation)
             if writes:
                 self._store.write(*writes)
 
@@ -239,15 +239,15 @@ class SubscriberService:
     def _try_to_update(
         self, scope: str, stream: str, name: str, generation: int, offsets: Mapping[int, int]
     ) -> Subscriber:
-        found = self._streams.get(scope, stream).stream
-        stored = self._records.get(found, name)
+        current = self._streams.get(scope, stream).stream
+        stored = self._records.get(current, name)
         check_generation(stored.subscriber, generation)
-        place = self._places.place(found, offsets)
+        place = self._places.place(current, offsets)
         after = moved(stored.subscriber, generation, place, self._clock.now_ms())
         if compare_cuts(stored.subscriber.position, place) is CutOrder.EQUAL_OR_AFTER:
             return stored.subscriber
         # A group goes on while a store is away; a truncation checks the length again.
         with suppress(UnavailableError), time_limit(self._clock, TAIL_CHECK_S):
-            self._refuse_unwritten(found, place)
-        self._records.replace(found, stored, after)
+            self._refuse_unwritten(current, place)
+        self._records.replace(current, stored, after)
         return after

@@ -73,15 +73,15 @@ class SegmentLineage:
         scope, stream = self._stream.scope, self._stream.name
         named = [(segment_name(scope, stream, identifier), target) for identifier, target in targets]
         try:
-            found = self._segment_stores.locate_offsets(named)
+            offsets = self._segment_stores.locate_offsets(named)
         except NotFoundError as gone:
             raise UnavailableError(
                 f"stream {self._stream.scoped_name} is being truncated or deleted: repeat soon", details=gone.details
             ) from gone
-        for (identifier, target), offset in zip(targets, found, strict=True):
+        for (identifier, target), offset in zip(targets, offsets, strict=True):
             if offset < target and self._named_end is not None and identifier in self._named_end:
                 raise invalid_cut(f"'to' is at {self._named_end[identifier]} of segment {identifier}, at {offset} now")
-        return found
+        return offsets
 
     def loaded(self) -> LoadedLineage:
         """What the walk has read so far."""

@@ -110,23 +110,23 @@ class SegmentService:
 
     def segments_at_head(self, scope: str, stream: str) -> EpochSegments:
         """The oldest segments that can be read, each with the offset at which it starts."""
-        found, truncation = self._readable_with_truncation(scope, stream)
+        current, truncation = self._readable_with_truncation(scope, stream)
         if truncation is None:
-            segments, offsets, epoch = self._history.epoch(found, 0).segments, dict[int, int](), 0
+            segments, offsets, epoch = self._history.epoch(current, 0).segments, dict[int, int](), 0
         else:
             segments, offsets, epoch = truncation.head.segments, truncation.cut.offsets, truncation.cut.last_epoch
         starts = tuple(
-            StartedSegment.at(segment, _name(found, segment), offsets.get(segment.segment_id, 0))
+            StartedSegment.at(segment, _name(current, segment), offsets.get(segment.segment_id, 0))
             for segment in segments
         )
-        return EpochSegments(epoch, starts, found.state.is_sealed)
+        return EpochSegments(epoch, starts, current.state.is_sealed)
 
     def segments_at_tail(self, scope: str, stream: str) -> EpochSegments:
         """The segments that accept events; none if the stream is sealed."""
-        found = self._readable(scope, stream)
-        if found.state.is_sealed:
-            return EpochSegments(found.epoch.number, (), sealed=True)
-        return _segments_of(found, found.epoch)
+        current = self._readable(scope, stream)
+        if current.state.is_sealed:
+            return EpochSegments(current.epoch.number, (), sealed=True)
+        return _segments_of(current, current.epoch)
 
     def segments_at_time(self, scope: str, stream: str, time_ms: int) -> EpochSegments:
         """The segments that were active at a time, in milliseconds since 1970.
@@ -139,8 +139,8 @@ class SegmentService:
         """
         if time_ms < 0:
             raise InvalidRequestError(f"{time_ms} is not a time in milliseconds since 1970")
-        found, truncation = self._readable_with_truncation(scope, stream)
-        return _segments_of(found, self._history.epoch_at(found, time_ms), truncation)
+        current, truncation = self._readable_with_truncation(scope, stream)
+        return _segments_of(current, self._history.epoch_at(current, time_ms), truncation)
 
     def segments_of_epoch(self, scope: str, stream: str, epoch: int, *, as_recorded: bool = False) -> EpochSegments:
         """The segments of a recorded epoch; truncated segments are replaced by those at the head.
@@ -152,18 +152,18 @@ class SegmentService:
             NotFoundError: there is no epoch of that number.
             TruncatedError: all segments of the epoch are truncated, and not `as_recorded`.
         """
-        found, truncation = self._readable_with_truncation(scope, stream)
-        if not 0 <= epoch <= found.recorded_epoch:
-            raise _no_such_epoch(found, epoch)
-        wanted = self._history.epoch(found, epoch)
+        current, truncation = self._readable_with_truncation(scope, stream)
+        if not 0 <= epoch <= current.recorded_epoch:
+            raise _no_such_epoch(current, epoch)
+        wanted = self._history.epoch(current, epoch)
         if as_recorded:
-            return _segments_of(found, wanted, None)
+            return _segments_of(current, wanted, None)
         if not segments_left(wanted.segments, truncation):
             raise TruncatedError(
-                f"epoch {epoch} of stream {found.scoped_name} is truncated: read from the segments at the head",
+                f"epoch {epoch} of stream {current.scoped_name} is truncated: read from the segments at the head",
                 details={"epoch": epoch},
             )
-        return _segments_of(found, wanted, truncation)
+        return _segments_of(current, wanted, truncation)
 
     def successors(self, scope: str, stream: str, segment_id: int, *, as_recorded: bool = False) -> Successors:
         """The successors of a segment; known as soon as a scale may seal the segment.
@@ -176,21 +176,21 @@ class SegmentService:
             TruncatedError: a truncation has deleted it, and not `as_recorded`.
         """
         stored, truncation = self._stored_with_truncation(scope, stream)
-        found = stored.stream
-        following = self._epoch_after(found, segment_id)
+        current = stored.stream
+        following = self._epoch_after(current, segment_id)
         if following is None:
             if as_recorded:
                 self._sealed.replace_if_sealed(stored, segment_id)
-            return Successors((), found.state.is_sealed)
+            return Successors((), current.state.is_sealed)
         segment = following.replaced_segment(segment_id)
         if not as_recorded:
-            _check_left(found, segment, truncation)
+            _check_left(current, segment, truncation)
         followers = following.successors_of(segment)
         gone = as_recorded and not segments_left([segment], truncation)
-        ended = self._history.sealed_segments(found, [segment_id]) if gone else {}
+        ended = self._history.sealed_segments(current, [segment_id]) if gone else {}
         return Successors(
             tuple(
-                Successor.after(follower, _name(found, follower), _ids(following.predecessors_of(follower)))
+                Successor.after(follower, _name(current, follower), _ids(following.predecessors_of(follower)))
                 for follower in followers
             ),
             sealed=False,
@@ -204,11 +204,11 @@ class SegmentService:
             NotFoundError: the stream never had the segment.
             TruncatedError: a truncation has deleted it.
         """
-        found, truncation = self._readable_with_truncation(scope, stream)
-        segment = self._segment(found, segment_id)
-        _check_left(found, segment, truncation)
-        before = self._history.epoch(found, segment.epoch).predecessors_of(segment)
-        return tuple(SegmentView.of(each, _name(found, each)) for each in segments_left(before, truncation))
+        current, truncation = self._readable_with_truncation(scope, stream)
+        segment = self._segment(current, segment_id)
+        _check_left(current, segment, truncation)
+        before = self._history.epoch(current, segment.epoch).predecessors_of(segment)
+        return tuple(SegmentView.of(each, _name(current, each)) for each in segments_left(before, truncation))
 
     def endpoint(self, scope: str, stream: str, segment_id: int, network: Network = Network.VPC) -> SegmentEndpoint:
         """The segment store that serves a segment; any valid id has an answer, because the stream is not read.
@@ -235,11 +235,11 @@ class SegmentService:
             UnavailableError: as `endpoint`.
         """
         marked = stream_of_mark_stream(stream)
-        found = self._records.get(scope, marked or stream).stream
+        current = self._records.get(scope, marked or stream).stream
         if marked is None:
-            self._segment(found, segment_id)
+            self._segment(current, segment_id)
         elif segment_id != 0:
-            raise _no_such_segment(found, segment_id)
+            raise _no_such_segment(current, segment_id)
         return self.endpoint(scope, stream, segment_id, network)
 
     def stream_cut(self, scope: str, stream: str, at: Literal["head", "tail"]) -> StreamCut:
@@ -291,42 +291,42 @@ class SegmentService:
                 EPOCHS_BETWEEN_MAX epochs are between the cuts.
             TruncatedError: some bytes after the first cut are truncated.
         """
-        found, truncation = self._readable_with_truncation(scope, stream)
+        current, truncation = self._readable_with_truncation(scope, stream)
         named: StreamCut | None = None
         if from_offsets is None:
-            from_cut = self._ends.head(found, truncation).cut
+            from_cut = self._ends.head(current, truncation).cut
             first_epoch = truncation.first_epoch if truncation else 0
         else:
-            named = self._cuts.resolved(found, from_offsets, self._ends.stored_sizes)
-            from_cut = self.readable_from(found, named, truncation)
-            first_epoch = self._cuts.first_epoch(found, from_cut)
+            named = self._cuts.resolved(current, from_offsets, self._ends.stored_sizes)
+            from_cut = self.readable_from(current, named, truncation)
+            first_epoch = self._cuts.first_epoch(current, from_cut)
         if to_offsets is None:
-            to_cut = self._ends.tail(found)
+            to_cut = self._ends.tail(current)
         else:
-            to_cut = self._cuts.resolved(found, to_offsets, self._ends.stored_sizes)
+            to_cut = self._cuts.resolved(current, to_offsets, self._ends.stored_sizes)
             if truncation is not None and named is not None and from_cut != named:
-                to_cut = self._moved_end(found, named, to_cut, truncation)
+                to_cut = self._moved_end(current, named, to_cut, truncation)
         if from_checkpoint and to_offsets is not None:
-            first_epoch = min(first_epoch, self._cuts.first_epoch(found, to_cut))
+            first_epoch = min(first_epoch, self._cuts.first_epoch(current, to_cut))
         epochs = epochs_between(from_cut, to_cut, first_epoch)
-        if epochs.stop - 1 > found.recorded_epoch:
-            raise invalid_cut(f"it names epoch {epochs.stop - 1}, but the stream is in epoch {found.epoch.number}")
+        if epochs.stop - 1 > current.recorded_epoch:
+            raise invalid_cut(f"it names epoch {epochs.stop - 1}, but the stream is in epoch {current.epoch.number}")
         if len(epochs) > EPOCHS_BETWEEN_MAX:
             raise InvalidRequestError(
                 f"the cuts are {len(epochs)} epochs apart: one request covers at most {EPOCHS_BETWEEN_MAX}"
             )
-        check = functools.partial(self._check_finished, found, bounded=to_offsets is not None)
+        check = functools.partial(self._check_finished, current, bounded=to_offsets is not None)
         ranges = segments_between(
             from_cut,
             to_cut,
-            self._history.epochs(found, epochs),
-            lambda ids: self._ends.sealed_sizes(found, ids),
+            self._history.epochs(current, epochs),
+            lambda ids: self._ends.sealed_sizes(current, ids),
             check if from_checkpoint else None,
         )
         if to_offsets is not None:
-            self._cuts.check_ends(found, to_cut)
-            self._written.check(found, to_cut)  # the first cut is not after it
-        return RangesBetween.between(from_cut, to_cut, tuple(range_between(found, span) for span in ranges))
+            self._cuts.check_ends(current, to_cut)
+            self._written.check(current, to_cut)  # the first cut is not after it
+        return RangesBetween.between(from_cut, to_cut, tuple(range_between(current, span) for span in ranges))
 
     def _moved_end(self, stream: Stream, start: StreamCut, end: StreamCut, truncation: Truncation) -> StreamCut:
         """The end of a range whose start was moved to the head, moved there in the same way."""
@@ -392,8 +392,8 @@ def created_stream(stream: Stream) -> Stream:
 
 def _segments_of(stream: Stream, epoch: Epoch, truncation: Truncation | None = None) -> EpochSegments:
     starts = superimposed(epoch.segments, truncation) if truncation else dict.fromkeys(epoch.segments)
-    found = tuple(StartedSegment.at(segment, _name(stream, segment), start) for segment, start in starts.items())
-    return EpochSegments(epoch.number, found, stream.state.is_sealed)
+    started = tuple(StartedSegment.at(segment, _name(stream, segment), start) for segment, start in starts.items())
+    return EpochSegments(epoch.number, started, stream.state.is_sealed)
 
 
 def _check_left(stream: Stream, segment: StreamSegment, truncation: Truncation | None) -> None:
@@ -404,18 +404,18 @@ def _check_left(stream: Stream, segment: StreamSegment, truncation: Truncation |
         )
 
 
-def range_between(stream: Stream, found: SegmentRange) -> RangeBetween:
+def range_between(stream: Stream, span: SegmentRange) -> RangeBetween:
     """The range as the API returns it."""
-    segment = found.segment
+    segment = span.segment
     return RangeBetween(
         segment.segment_id,
         segment.key_range.low,
         segment.key_range.high,
         _name(stream, segment),
-        found.start_offset,
-        found.end_offset,
-        found.predecessors,
-        found.successors,
+        span.start_offset,
+        span.end_offset,
+        span.predecessors,
+        span.successors,
     )
 
 

@@ -58,14 +58,14 @@ class StreamCutService:
             UnavailableError: the stream is being created.
         """
         StreamCut.of(scope, stream, offsets)
-        found = self._records.get(scope, stream).stream
-        if not found.state.is_readable:
-            raise UnavailableError(f"stream {found.scoped_name} is being created", code="stream_not_ready")
-        self._written.check(found, self._cuts.resolved(found, offsets))
+        current = self._records.get(scope, stream).stream
+        if not current.state.is_readable:
+            raise UnavailableError(f"stream {current.scoped_name} is being created", code="stream_not_ready")
+        self._written.check(current, self._cuts.resolved(current, offsets))
 
     def distance_bytes(
         self, scope: str, stream: str, from_offsets: Mapping[int, int] | None, to_offsets: Mapping[int, int] | None
     ) -> int:
         """The number of bytes between two cuts; None is the head, or the tail. Raises as `SegmentService.between`."""
-        found = self._segments.between(scope, stream, from_offsets, to_offsets)
-        return sum(span.end_offset - span.start_offset for span in found.ranges)
+        between = self._segments.between(scope, stream, from_offsets, to_offsets)
+        return sum(span.end_offset - span.start_offset for span in between.ranges)

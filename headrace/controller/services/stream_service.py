@@ -117,9 +117,9 @@ class StreamService:
         if tag is not None:
             entries, left_off_after = self._entries(scope, [record.key.sort for record in page.records])
             next_after = left_off_after or next_after
-        found = (StreamSummary(scope, record.key.sort, listed_tags(record)) for record in entries)
+        summaries = (StreamSummary(scope, record.key.sort, listed_tags(record)) for record in entries)
         # The index of a tag holds streams that are about to get the tag, and some that have just lost it.
-        return Listing(tuple(each for each in found if tag is None or tag in each.tags), next_after)
+        return Listing(tuple(each for each in summaries if tag is None or tag in each.tags), next_after)
 
     def update_stream(
         self,
@@ -187,11 +187,11 @@ class StreamService:
 
         Raises NotFoundError if there is no such stream.
         """
-        found = self._records.get(scope, stream).stream
-        if 0 <= epoch <= found.epoch.number:
-            is_rolled_back = self._records.history.epoch(found, epoch).changes_nothing
+        current = self._records.get(scope, stream).stream
+        if 0 <= epoch <= current.epoch.number:
+            is_rolled_back = self._records.history.epoch(current, epoch).changes_nothing
             return ScaleStatus.INVALID if is_rolled_back else ScaleStatus.SUCCESS
-        is_next = epoch == found.epoch.number + 1 and found.has_accepted(RequestKind.SCALE_STREAM)
+        is_next = epoch == current.epoch.number + 1 and current.has_accepted(RequestKind.SCALE_STREAM)
         return ScaleStatus.IN_PROGRESS if is_next else ScaleStatus.INVALID
 
     def seal_stream(self, scope: str, stream: str) -> StreamView:
@@ -287,17 +287,19 @@ class ScalingEventService:
         if not 0 <= from_ms <= to_ms <= TIME_MS_MAX:
             raise InvalidRequestError(f"{from_ms} to {to_ms} is not a range of times in milliseconds since 1970")
         check_page_limit(limit)
-        found = self._records.get(scope, stream).stream
+        current = self._records.get(scope, stream).stream
         page = self._store.query(
             stream_partition(scope, stream),
             first=history_sort(from_ms),
-            last=history_sort(min(to_ms, found.epoch.creation_time_ms)),
+            last=history_sort(min(to_ms, current.epoch.creation_time_ms)),
             limit=limit,
         )
         numbers = [read_history(record) for record in page.records]
         events: list[ScalingEvent] = []
         room = PageRoom()
-        for epoch in self._history.epochs(found, [number for number in numbers if 0 < number <= found.epoch.number]):
+        for epoch in self._history.epochs(
+            current, [number for number in numbers if 0 < number <= current.epoch.number]
+        ):
             if room.is_full:
                 return ScalingEvents(tuple(events), epoch.creation_time_ms)
             if epoch.duplicate_of is None:
@@ -316,15 +318,15 @@ class ScalingEventService:
         if before < 1:
             raise InvalidRequestError(f"there is no epoch before {before}: expected a number from 1 on")
         check_page_limit(limit)
-        found = self._records.get(scope, stream).stream
-        newest = min(before - 1, found.epoch.number)
+        current = self._records.get(scope, stream).stream
+        newest = min(before - 1, current.epoch.number)
         epochs: list[Epoch] = []
         room = PageRoom()
-        for epoch in self._history.epochs(found, range(newest, max(newest - limit, -1), -1)):
+        for epoch in self._history.epochs(current, range(newest, max(newest - limit, -1), -1)):
             epochs.append(epoch)
             room.take(SEGMENT_BYTES * (len(epoch.replaced) + len(epoch.created)))
             if room.is_full:
                 break
         replaced = [segment.segment_id for epoch in epochs for segment in epoch.replaced]
-        sealed = self._history.sealed_segments(found, replaced)
+        sealed = self._history.sealed_segments(current, replaced)
         return EpochHistory.of(epochs, {identifier: end.length for identifier, end in sealed.items()})

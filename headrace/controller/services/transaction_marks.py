@@ -73,18 +73,18 @@ class TransactionMarks:
     def request_abort(self, scope: str, stream: str, marked: int) -> None:
         self._send(TransactionMessage(ABORT, scope, stream, marked))
 
-    def abort_open(self, scope: str, stream: str, found: Sequence[StoredTransaction]) -> int:
+    def abort_open(self, scope: str, stream: str, transactions: Sequence[StoredTransaction]) -> int:
         """Mark for abort those of the transactions that are still open, and request the aborts; their number."""
-        marked = self.mark_open(scope, stream, found)
+        marked = self.mark_open(scope, stream, transactions)
         self.request_aborts(scope, [(stream, each) for each in marked])
         return len(marked)
 
-    def mark_open(self, scope: str, stream: str, found: Sequence[StoredTransaction]) -> list[int]:
+    def mark_open(self, scope: str, stream: str, transactions: Sequence[StoredTransaction]) -> list[int]:
         """Mark for abort those of the transactions that are still open, without messages; their ids.
 
         Many are marked in one transaction. If one of them has changed, each is marked by itself.
         """
-        opened = [stored for stored in found if stored.transaction.state is TransactionState.OPEN]
+        opened = [stored for stored in transactions if stored.transaction.state is TransactionState.OPEN]
         marked: list[int] = []
         for start in range(0, len(opened), WRITES_PER_TRANSACTION_MAX):
             marked += self._mark_all(scope, stream, opened[start : start + WRITES_PER_TRANSACTION_MAX])
@@ -110,11 +110,11 @@ class TransactionMarks:
         """Mark one transaction if it is open now, with a pause after a conflict with its pings."""
 
         def attempt() -> Transaction | None:
-            found = self._transactions.still_open(scope, stream, [identifier])
-            if not found or found[0].transaction.state is not TransactionState.OPEN:
+            still_open = self._transactions.still_open(scope, stream, [identifier])
+            if not still_open or still_open[0].transaction.state is not TransactionState.OPEN:
                 return None
-            after = marked_for_abort(found[0].transaction)
-            self._transactions.store.write(replace_open(scope, stream, found[0], after))
+            after = marked_for_abort(still_open[0].transaction)
+            self._transactions.store.write(replace_open(scope, stream, still_open[0], after))
             return after
 
         return repeat_on_conflict(attempt, backoff=self._backoff) is not None

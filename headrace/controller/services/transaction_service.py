@@ -93,16 +93,16 @@ class TransactionSegments:
 
     def wanted(self, stream: Stream, transaction: Transaction, ids: frozenset[int]) -> list[TransactionSegmentView]:
         """Those for the segments with these ids. Raises InvalidRequestError, code "not_of_transaction"."""
-        found = [segment for segment in self.of(stream, transaction) if segment.segment_id in ids]
-        if len(found) != len(ids):
-            unknown = sorted(ids - {segment.segment_id for segment in found})
+        segments = [segment for segment in self.of(stream, transaction) if segment.segment_id in ids]
+        if len(segments) != len(ids):
+            unknown = sorted(ids - {segment.segment_id for segment in segments})
             raise InvalidRequestError(
                 f"transaction {transaction_text(transaction.transaction_id)} has no segments {unknown[:10]}: ask for "
                 "those that its description names",
                 details={"segments": unknown},
                 code="not_of_transaction",
             )
-        return found
+        return segments
 
     def create(self, stream: Stream, segments: Sequence[TransactionSegmentView]) -> None:
         """Those that exist stay as they are."""
@@ -178,10 +178,10 @@ class TransactionService:
             check_label(label)
 
         def attempt() -> NewTransaction:
-            found, transaction = self._try_to_create(scope, stream, lease_ms, label, on_demand)
-            segments = self._segments.of(found, transaction)
+            current, transaction = self._try_to_create(scope, stream, lease_ms, label, on_demand)
+            segments = self._segments.of(current, transaction)
             if not on_demand:
-                self._create_all_segments(found, transaction, segments)
+                self._create_all_segments(current, transaction, segments)
             return NewTransaction.having(transaction, segments)
 
         return repeat_on_conflict(attempt, backoff=self._backoff)
@@ -218,22 +218,22 @@ class TransactionService:
         place, wanted = (scope, stream, transaction_id), frozenset(segment_ids)
 
         def note() -> tuple[Stream, StoredTransaction, list[TransactionSegmentView]]:
-            found, stored = self._stream_and_transaction(*place)
-            segments = self._segments.wanted(found, stored.transaction, wanted)
+            current, stored = self._stream_and_transaction(*place)
+            segments = self._segments.wanted(current, stored.transaction, wanted)
             after = with_segments(stored.transaction, (segment_number(segment.segment_id) for segment in segments))
             missing = [
                 segment for segment in segments if segment_number(segment.segment_id) in after.unconfirmed_segments
             ]
             if after == stored.transaction:
-                return found, stored, missing
+                return current, stored, missing
             self._open.forget(place)
             self._store.write(replace_open(scope, stream, stored, after))
-            return found, StoredTransaction(after, stored.version + 1), missing
+            return current, StoredTransaction(after, stored.version + 1), missing
 
-        found, noted, missing = repeat_on_conflict(note, backoff=self._backoff)
+        current, noted, missing = repeat_on_conflict(note, backoff=self._backoff)
         if not missing:
             return noted.transaction
-        self._segments.create(found, missing)
+        self._segments.create(current, missing)
         return self._confirm(scope, stream, noted, missing)
 
     def _confirm(
@@ -277,13 +277,13 @@ class TransactionService:
         place = scope, stream, transaction_id
 
         def attempt() -> Transaction:
-            found, stored = None, self._open.get(place)
+            current, stored = None, self._open.get(place)
             if stored is None:
-                found, stored = self._stream_and_transaction(*place)
+                current, stored = self._stream_and_transaction(*place)
             after = pinged(stored.transaction, lease_ms, self._clock.now_ms())
             self._open.forget(place)  # After a failed write the content of the record is unknown.
             self._store.write(replace_open(scope, stream, stored, after))
-            if found is None or not is_closed(found):  # a commit of a known one reads no stream
+            if current is None or not is_closed(current):  # a commit of a known one reads no stream
                 self._open.put(place, StoredTransaction(after, stored.version + 1))
             return after
 
@@ -321,9 +321,9 @@ class TransactionService:
         def attempt() -> Transaction:
             stored = self._open.get(place)
             if stored is None:
-                found, stored = self._stream_and_transaction(*place)
+                current, stored = self._stream_and_transaction(*place)
                 if stored.transaction.state is TransactionState.OPEN:  # perhaps begun after the seal, to be removed
-                    check_accepts_transactions(found)
+                    check_accepts_transactions(current)
             self._settle_set(scope, stream, stored)
             if stored.transaction.state.is_commit:
                 return stored.transaction
@@ -364,8 +364,8 @@ class TransactionService:
 
     def segments_of(self, scope: str, stream: str, transaction_id: int) -> NewTransaction:
         """A transaction with its segments, for a writer that continues a transaction it has the id of."""
-        found, stored = self._stream_and_transaction(scope, stream, transaction_id)
-        return NewTransaction.having(stored.transaction, self._segments.of(found, stored.transaction))
+        current, stored = self._stream_and_transaction(scope, stream, transaction_id)
+        return NewTransaction.having(stored.transaction, self._segments.of(current, stored.transaction))
 
     def list_open(
         self, scope: str, stream: str, limit: int, after: int | None = None, label_prefix: str | None = None
@@ -376,11 +376,11 @@ class TransactionService:
         """
         if label_prefix is not None:
             check_label(label_prefix, "beginning of the label")
-        found, has_more = self._transactions.open_transactions(scope, stream, check_page_limit(limit) + 1, after)
-        if not found:
+        transactions, has_more = self._transactions.open_transactions(scope, stream, check_page_limit(limit) + 1, after)
+        if not transactions:
             self._streams.get(scope, stream)
-        page = tuple(stored.transaction for stored in found[:limit])
-        has_more = has_more or len(found) > limit
+        page = tuple(stored.transaction for stored in transactions[:limit])
+        has_more = has_more or len(transactions) > limit
         shown = page if label_prefix is None else tuple(each for each in page if has_prefix(each.label, label_prefix))
         return Listing(shown, transaction_text(page[-1].transaction_id) if has_more else None)
 
@@ -392,20 +392,20 @@ class TransactionService:
             NotFoundError: there is no such stream.
         """
         check_label(label_prefix, "beginning of the label")
-        found, has_more = self._transactions.open_transactions(scope, stream, LABELLED_PER_REQUEST, after)
-        if not found:
+        transactions, has_more = self._transactions.open_transactions(scope, stream, LABELLED_PER_REQUEST, after)
+        if not transactions:
             self._streams.get(scope, stream)
-        labelled = [stored for stored in found if has_prefix(stored.transaction.label, label_prefix)]
+        labelled = [stored for stored in transactions if has_prefix(stored.transaction.label, label_prefix)]
         aborted = self._marks.abort_open(scope, stream, labelled)
-        last = found[-1].transaction.transaction_id if has_more else None
+        last = transactions[-1].transaction.transaction_id if has_more else None
         return LabelledAborts(aborted=aborted, next_after=None if last is None else transaction_text(last))
 
     def list_completed(self, scope: str, stream: str) -> tuple[CompletedTransaction, ...]:
         """The last COMPLETED_LISTED_MAX completed transactions, newest first; raises as `list_open`."""
-        found = self._transactions.newest_completed(scope, stream, COMPLETED_LISTED_MAX)
-        if not found:
+        completed = self._transactions.newest_completed(scope, stream, COMPLETED_LISTED_MAX)
+        if not completed:
             self._streams.get(scope, stream)
-        return tuple(CompletedTransaction(transaction_text(identifier), state) for identifier, state in found)
+        return tuple(CompletedTransaction(transaction_text(identifier), state) for identifier, state in completed)
 
     def _try_to_create(
         self, scope: str, name: str, lease_ms: int, label: str | None, on_demand: bool
@@ -446,9 +446,9 @@ class TransactionService:
             WriteConflictError: the stream no longer accepts transactions, or is in a newer epoch; the transaction was
                 rolled back.
         """
-        found = self._streams.find(stream.scope, stream.name)
-        if found is not None and takes_transactions_of(found.stream, stream):
-            return found.stream
+        current = self._streams.find(stream.scope, stream.name)
+        if current is not None and takes_transactions_of(current.stream, stream):
+            return current.stream
         with contextlib.suppress(WriteConflictError):  # The workflow has aborted the transaction, or removed it.
             self._store.write(delete_begun(stream.scope, stream.name, transaction))
         raise WriteConflictError(f"{stream.scoped_name} was sealed, scaled or deleted meanwhile", {})
@@ -485,11 +485,11 @@ class TransactionService:
         (stored,), (current,) = self._transactions.find_to_mark(
             scope, stream, [transaction_id], current_key(scope, stream)
         )
-        found = self._streams.stored(current)
-        if found is None:
+        stored_stream = self._streams.stored(current)
+        if stored_stream is None:
             raise no_such_stream(scope, stream)
         stored = stored or self._get(scope, stream, transaction_id)
         # One of a former incarnation counts as unknown: its creator, or the tick, is about to remove it.
-        if is_of_former_incarnation(stored.transaction.first_segment_number, found.stream.first_segment_number):
+        if is_of_former_incarnation(stored.transaction.first_segment_number, stored_stream.stream.first_segment_number):
             raise no_such_transaction(scope, stream, transaction_id)
-        return found.stream, stored
+        return stored_stream.stream, stored

@@ -43,15 +43,15 @@ class MarkStreamService:
 
         Costs one read and one request to the segment's store. Raises NotFoundError if there is no such stream.
         """
-        found = self._records.find(scope, stream)
-        if found is None or found.stream.is_deleting:
+        stored = self._records.find(scope, stream)
+        if stored is None or stored.stream.is_deleting:
             raise no_such_stream(scope, stream)
         name = mark_segment_name(scope, stream)
         try:
             start = self._segment_stores.segment_info(name).start_offset
         except NotFoundError:
             start = 0
-            if not make_mark_segment(self._records, self._segment_stores, found.stream):
+            if not make_mark_segment(self._records, self._segment_stores, stored.stream):
                 raise no_such_stream(scope, stream) from None
         return EpochSegments(0, (StartedSegment.at(_SEGMENT, name, start),), sealed=False)
 

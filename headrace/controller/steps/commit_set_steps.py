@@ -66,10 +66,10 @@ def leave_to_tick(_scope: str, _stream: str, _first: int, _none_waited: bool) ->
     """No commit message: the tick sends it when it checks the members."""
 
 
-def prepared_by_set(found: Iterable[StoredTransaction]) -> dict[str, list[int]]:
+def prepared_by_set(transactions: Iterable[StoredTransaction]) -> dict[str, list[int]]:
     """The members of commit sets among these transactions of a stream that are not completed, by set."""
     members: dict[str, list[int]] = {}
-    for transaction in (stored.transaction for stored in found):
+    for transaction in (stored.transaction for stored in transactions):
         if transaction.commit_set is not None and transaction.completed_ms is None:
             members.setdefault(transaction.commit_set, []).append(transaction.transaction_id)
     return members
@@ -147,24 +147,24 @@ class CommitSets:
         stored = find_commit_writer(self._store, scope, home, writer)
         if stored is None or (pending := stored.writer.pending) is None:
             return stored
-        found = find_commit_parts(self._store, scope, pending.streams, pending.set_id)
-        return self._finish(scope, home, stored, found, {})
+        stored_parts = find_commit_parts(self._store, scope, pending.streams, pending.set_id)
+        return self._finish(scope, home, stored, stored_parts, {})
 
     def _finish(
         self,
         scope: str,
         home: str,
         stored: StoredWriter,
-        found: Mapping[str, StoredPart | None],
+        stored_parts: Mapping[str, StoredPart | None],
         known: Known,
     ) -> StoredWriter:
         """Decide the pending set of the writer, whose parts are `found`."""
         pending = stored.writer.pending
         assert pending is not None, "only a pending set is decided"
-        parts = {stream: part for stream, part in found.items() if part is not None}
+        parts = {stream: part for stream, part in stored_parts.items() if part is not None}
         if not pending.refused:
             try:
-                numbers = self._prepare(scope, pending, found, known)
+                numbers = self._prepare(scope, pending, stored_parts, known)
                 return self._decide(scope, home, stored, parts, numbers)
             except MemberNotOpenError as error:
                 name = stored.writer.name
@@ -198,8 +198,12 @@ class CommitSets:
 
     def _settle_undecided(self, scope: str, stream: str, stored: StoredPart) -> StoredPart | None:
         part = stored.part
-        found = find_commit_writer(self._store, scope, part.home, part.writer)
-        if found is not None and (pending := found.writer.pending) is not None and pending.set_id == part.set_id:
+        stored_writer = find_commit_writer(self._store, scope, part.home, part.writer)
+        if (
+            stored_writer is not None
+            and (pending := stored_writer.writer.pending) is not None
+            and pending.set_id == part.set_id
+        ):
             self.finish(scope, part.home, part.writer)
             return find_commit_part(self._store, scope, stream, part.set_id)
         again = find_commit_part(self._store, scope, stream, part.set_id)
@@ -212,7 +216,7 @@ class CommitSets:
         return None
 
     def _prepare(
-        self, scope: str, pending: PendingSet, found: Mapping[str, StoredPart | None], known: Known
+        self, scope: str, pending: PendingSet, stored_parts: Mapping[str, StoredPart | None], known: Known
     ) -> dict[str, int]:
         """Prepare the members that are not yet prepared; the numbers for the set in the orders of their streams.
 
@@ -221,7 +225,7 @@ class CommitSets:
 
         Raises MemberNotOpenError.
         """
-        absent = [stream for stream, part in found.items() if part is None]
+        absent = [stream for stream, part in stored_parts.items() if part is None]
         if absent:
             raise MemberNotOpenError(f"stream {absent[0]} was deleted")
 
@@ -234,7 +238,7 @@ class CommitSets:
                 raise MemberNotOpenError(f"transaction {member.transaction.transaction_id:032x} is not open")
             return prepared(member.transaction, pending.set_id)
 
-        members = {stream: stored_part.part.members for stream, stored_part in found.items() if stored_part}
+        members = {stream: stored_part.part.members for stream, stored_part in stored_parts.items() if stored_part}
         numbers: dict[str, int] = {}
 
         def read_number(stream: str) -> None:
@@ -262,12 +266,12 @@ class CommitSets:
 
             def attempt() -> None:
                 nonlocal just_read
-                found, just_read = just_read, []
-                if not found or None in found:
-                    found = self._read(scope, stream, ids)
+                stored, just_read = just_read, []
+                if not stored or None in stored:
+                    stored = self._read(scope, stream, ids)
                 writes = [
                     replace_open(scope, stream, each, after)
-                    for each in found
+                    for each in stored
                     if (after := change(each)) is not None and each is not None
                 ]
                 if writes:
@@ -291,10 +295,10 @@ class CommitSets:
             each_piece(self._workers, work, pieces, "a commit set")
 
     def _read(self, scope: str, stream: str, ids: Sequence[int]) -> list[StoredTransaction | None]:
-        found = {
+        by_id = {
             stored.transaction.transaction_id: stored for stored in self._transactions.still_open(scope, stream, ids)
         }
-        return [found.get(each) for each in ids]
+        return [by_id.get(each) for each in ids]
 
     def _decide(
         self, scope: str, home: str, stored: StoredWriter, parts: Mapping[str, StoredPart], numbers: Mapping[str, int]

@@ -91,10 +91,10 @@ def _note(tools: Tools, creation: Creation) -> None:
 
 def _delete_unless_pending(tools: Tools, stored: StoredStream, creation: Creation) -> StoredStream | None:
     """Delete the segments that were created too late. Returns the present stream."""
-    found = tools.records.find(creation.scope, creation.stream)
-    if found is None or found.stream.pending != stored.stream.pending:
+    present = tools.records.find(creation.scope, creation.stream)
+    if present is None or present.stream.pending != stored.stream.pending:
         delete_unwanted(tools, creation)
-    return found
+    return present
 
 
 def _unwanted(tools: Tools, creation: Creation) -> Sequence[int]:
@@ -147,27 +147,27 @@ def note_leftovers(records: StreamRecords, stream: Stream, planned: Epoch) -> Cr
 
 def remove_leftovers(tools: Tools, stored: StoredStream) -> None:
     """Delete the leftovers once the epoch of a scale is recorded."""
-    found = find_leftovers(tools.records.store, stored.stream)
-    if found is not None:
-        _delete(tools, stored, found)
-        tools.records.while_unchanged(stored, delete_leftovers_record(stored.stream, found.version))
+    leftovers = find_leftovers(tools.records.store, stored.stream)
+    if leftovers is not None:
+        _delete(tools, stored, leftovers)
+        tools.records.while_unchanged(stored, delete_leftovers_record(stored.stream, leftovers.version))
 
 
 def delete_leftovers(tools: Tools, stored: StoredStream) -> None:
     """Delete the leftovers of a stream that is deleted. Their record is deleted with its partition."""
-    found = find_leftovers(tools.records.store, stored.stream)
-    if found is not None:
-        _delete(tools, stored, found)
+    leftovers = find_leftovers(tools.records.store, stored.stream)
+    if leftovers is not None:
+        _delete(tools, stored, leftovers)
 
 
-def _delete(tools: Tools, stored: StoredStream, found: StoredLeftovers) -> None:
-    stream, left = stored.stream, found.identifiers
+def _delete(tools: Tools, stored: StoredStream, leftovers: StoredLeftovers) -> None:
+    stream, left = stored.stream, leftovers.identifiers
     while left:
         names = [segment_name(stream.scope, stream.name, each) for each in left[:SEGMENTS_PER_CALL]]
         tools.segment_stores.delete_segments(names)
         left = left[SEGMENTS_PER_CALL:]
         if left and is_time_short():
-            tools.records.while_unchanged(stored, write_leftovers(stream, left, found.version))
+            tools.records.while_unchanged(stored, write_leftovers(stream, left, leftovers.version))
             require_time_for_piece(f"deletion of leftover segments of {stream.scoped_name}")
 
 
@@ -196,8 +196,8 @@ def record_sizes(
             raise UnavailableError(f"segment {info.name} was to be sealed but is not: trying again")
         of_shard = shards.setdefault(shard_of_segment(segment.segment_id), {})
         of_shard[segment.segment_id] = SealedSegment(info.length, replaced_in)
-    for shard, found in sorted(shards.items()):
-        _extend_shard(tools, stored, shard, found)
+    for shard, sealed in sorted(shards.items()):
+        _extend_shard(tools, stored, shard, sealed)
 
 
 def close_sealed(tools: Tools, stored: StoredStream) -> None:

@@ -105,8 +105,8 @@ class TransactionAborts:
         Its creator stopped before it saw that the stream was deleted, and created no segment. The stream is read again,
         since it may have been read before the transaction was.
         """
-        found = self._tools.records.find(scope, name)
-        present = None if found is None else found.stream.first_segment_number
+        current = self._tools.records.find(scope, name)
+        present = None if current is None else current.stream.first_segment_number
         if is_of_former_incarnation(stored.transaction.first_segment_number, present):
             with contextlib.suppress(WriteConflictError):
                 self._transactions.store.write(*remove(scope, name, stored))

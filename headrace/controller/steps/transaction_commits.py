@@ -180,10 +180,10 @@ class TransactionCommits:
         if not sets:
             return {}
         records = self._transactions.store.get_many([commit_part_key(scope, stream, each) for each in sets])
-        found = {set_id: part for set_id, record in zip(sets, records, strict=True) if (part := stored_part(record))}
-        if len(found) < len(sets):
+        parts = {set_id: part for set_id, record in zip(sets, records, strict=True) if (part := stored_part(record))}
+        if len(parts) < len(sets):
             raise WriteConflictError(f"a commit set of {scope}/{stream} was just committed by another process", {})
-        return found
+        return parts
 
     def _begin(
         self,
@@ -243,8 +243,8 @@ class TransactionCommits:
             return True
         checked = {transaction.transaction_id for transaction in in_run}
         rest = [member for member in part.members if member not in checked]
-        found = self._still_open(stream.scope, stream.name, rest)
-        return bool(self._lost(stream, [stored.transaction for stored in found]))
+        unfinished = self._still_open(stream.scope, stream.name, rest)
+        return bool(self._lost(stream, [stored.transaction for stored in unfinished]))
 
     def _lost(self, stream: Stream, transactions: Sequence[Transaction]) -> set[int]:
         lost: set[int] = set()
@@ -287,8 +287,8 @@ class TransactionCommits:
         try:
             yield
         except (SealedError, NotFoundError) as error:
-            found = self._tools.records.find(stored.stream.scope, stored.stream.name)
-            if found is None or found.version != stored.version:
+            present = self._tools.records.find(stored.stream.scope, stored.stream.name)
+            if present is None or present.version != stored.version:
                 raise WriteConflictError(f"{stored.stream.scoped_name} has changed: {error}", {}) from error
             raise
 
@@ -440,14 +440,14 @@ class TransactionCommits:
 
     def _still_open(self, scope: str, stream: str, identifiers: Sequence[int]) -> list[StoredTransaction]:
         """Those that are not completed, in the given order; batch reads that do not wait for each other."""
-        found: dict[int, StoredTransaction] = {}
+        by_id: dict[int, StoredTransaction] = {}
 
         def read(start: int) -> None:
             for stored in self._transactions.still_open(
                 scope, stream, identifiers[start : start + READS_PER_BATCH_MAX]
             ):
-                found[stored.transaction.transaction_id] = stored
+                by_id[stored.transaction.transaction_id] = stored
 
         starts = range(0, len(identifiers), READS_PER_BATCH_MAX)
         each_piece(self._tools.workers, read, starts, f"commits of {scope}/{stream}")
-        return [found[identifier] for identifier in identifiers if identifier in found]
+        return [by_id[identifier] for identifier in identifiers if identifier in by_id]

@@ -203,8 +203,8 @@ class WatermarkAdvancer:
             data = self._segment_stores.read(name, start, length - start)
         newest = _last_watermark(data, stream)
         if newest is None:
-            found = self._records.find(stream.scope, stream.name)
-            if found is None or found.stream.first_segment_number != stream.first_segment_number:
+            present = self._records.find(stream.scope, stream.name)
+            if present is None or present.stream.first_segment_number != stream.first_segment_number:
                 raise NotFoundError(f"stream {stream.scoped_name} was deleted meanwhile")
             if length > start:
                 self._segment_stores.truncate_segment_up_to(name, length, up_to_incarnation(stream))

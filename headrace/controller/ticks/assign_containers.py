@@ -192,14 +192,14 @@ def detect_failed_stores(store: MetadataStore, clock: Clock, container_count: in
         ConflictError: other processes keep changing the map.
     """
     records, now_ms = ClusterRecords(store), clock.now_ms()
-    found = records.leases()
+    leases = records.leases()
     newly_lost = tuple(
         stored.lease.store_id
-        for stored in found
+        for stored in leases
         if may_be_ended(stored.lease, now_ms) and _end(records, stored, lost(stored.lease, now_ms))
     )
-    if not newly_lost and _is_settled(records, found, container_count, now_ms):
-        return _checked([stored.lease for stored in found])
+    if not newly_lost and _is_settled(records, leases, container_count, now_ms):
+        return _checked([stored.lease for stored in leases])
     return _reassign(records, container_count, now_ms, newly_lost)
 
 
@@ -210,14 +210,14 @@ def end_lease_of_task(store: MetadataStore, clock: Clock, container_count: int, 
     `detect_failed_stores` does.
     """
     records, now_ms = ClusterRecords(store), clock.now_ms()
-    found = records.leases()
+    leases = records.leases()
     ended = tuple(
         stored.lease.store_id
-        for stored in found
+        for stored in leases
         if task and stored.lease.task == task and _end(records, stored, task_stopped(stored.lease, now_ms))
     )
     if not ended:
-        return _checked([stored.lease for stored in found])
+        return _checked([stored.lease for stored in leases])
     return _reassign(records, container_count, now_ms, ended)
 
 
@@ -231,9 +231,9 @@ def _end(records: ClusterRecords, stored: StoredLease, ended: StoreLease) -> boo
     return True
 
 
-def _is_settled(records: ClusterRecords, found: list[StoredLease], container_count: int, now_ms: int) -> bool:
+def _is_settled(records: ClusterRecords, stored_leases: list[StoredLease], container_count: int, now_ms: int) -> bool:
     """Whether the map would stay as it is even if no container had a log; saves reading which stores have the logs."""
-    leases = [stored.lease for stored in found]
+    leases = [stored.lease for stored in stored_leases]
     stored_map = records.container_map().map
     wanted = assign(stored_map, leases, {}, container_count, now_ms)
     return wanted.stores == stored_map.stores and not any(

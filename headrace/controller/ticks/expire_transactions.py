@@ -80,7 +80,7 @@ class _BatchReads:
     Those are the streams whose commit message was sent, and the parts of commit sets that were settled.
     """
 
-    found: Mapping[tuple[str, str, int], StoredTransaction]
+    transactions: Mapping[tuple[str, str, int], StoredTransaction]
     streams: Mapping[tuple[str, str], Stream | None]
     committing: set[tuple[str, str]] = field(default_factory=set)
     settled: set[tuple[str, str, str]] = field(default_factory=set)
@@ -88,18 +88,18 @@ class _BatchReads:
     def may_ask_stores(self, stored: StoredEntry) -> bool:
         """Whether the transaction is completed and may have late segments, which its removal deletes."""
         entry = stored.entry
-        found = self.found.get((entry.scope, entry.stream, entry.transaction_id))
+        known = self.transactions.get((entry.scope, entry.stream, entry.transaction_id))
         return (
-            found is not None
-            and found.transaction.completed_ms is not None
-            and numbers_created_late(found.transaction) != frozenset()
+            known is not None
+            and known.transaction.completed_ms is not None
+            and numbers_created_late(known.transaction) != frozenset()
         )
 
     def prepared_by(self, commit_set: str, scope: str, stream: str) -> list[int]:
         """The members of a commit set in a stream that are not completed, among those of the batch."""
         return [
             identifier
-            for (its_scope, its_stream, identifier), stored in self.found.items()
+            for (its_scope, its_stream, identifier), stored in self.transactions.items()
             if (its_scope, its_stream, stored.transaction.commit_set) == (scope, stream, commit_set)
             and stored.transaction.completed_ms is None
         ]
@@ -154,9 +154,11 @@ class _TransactionExpiry:
         Those with late segments come last: their segment store may use up the time, and no client waits for them.
         """
         entries = [stored.entry for stored in batch.entries]
-        found = self._transactions.find_many([(entry.scope, entry.stream, entry.transaction_id) for entry in entries])
+        transactions = self._transactions.find_many(
+            [(entry.scope, entry.stream, entry.transaction_id) for entry in entries]
+        )
         streams = self._transactions.streams_of((entry.scope, entry.stream) for entry in entries)
-        reads = _BatchReads(found, streams)
+        reads = _BatchReads(transactions, streams)
         for stored in sorted(batch.entries, key=reads.may_ask_stores):
             try:
                 self._process(stored, reads)
@@ -191,13 +193,13 @@ class _TransactionExpiry:
         place = entry.scope, entry.stream
         if place not in reads.streams:
             raise CorruptError(f"the record of stream {entry.scope}/{entry.stream} does not decode")
-        found = reads.streams[place]
-        if is_of_former_incarnation(entry.first_segment_number, found.first_segment_number if found else None):
+        stream = reads.streams[place]
+        if is_of_former_incarnation(entry.first_segment_number, stream.first_segment_number if stream else None):
             self._remove(stored, transaction)
             return
         if transaction is not None:
             self._settle_set(entry, transaction.transaction, reads)
-        message = self._settle(stored, transaction, found)
+        message = self._settle(stored, transaction, stream)
         if message is not None and _is_needed(message, reads.committing):
             self._send(message)
 
@@ -231,7 +233,7 @@ class _TransactionExpiry:
         _log.info("due %s of a former %s/%s is removed", _what(entry), entry.scope, entry.stream)
 
     def _settle(
-        self, due_entry: StoredEntry, stored: StoredTransaction | None, found: Stream | None
+        self, due_entry: StoredEntry, stored: StoredTransaction | None, current: Stream | None
     ) -> TransactionMessage | None:
         """Do what is due for a transaction; return the message that must be sent afterwards, if any."""
         entry, gone = due_entry.entry, _delete(due_entry)
@@ -242,7 +244,7 @@ class _TransactionExpiry:
         scope, stream = entry.scope, entry.stream
         decision = due(transaction, now_ms, self._kept_ms)
         if decision is Due.COLLECT:
-            late = [] if found is None else self._aborts.late_segments(found, transaction)
+            late = [] if current is None else self._aborts.late_segments(current, transaction)
             if late:
                 self._segment_stores.delete_segments(late)
             self._store.write(gone, *records.forget(scope, stream, transaction))

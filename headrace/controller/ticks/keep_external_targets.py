@@ -48,16 +48,16 @@ def keep_targets(store: MetadataStore, targets: ExternalTargets) -> TargetsKept:
         if lease.external is not None and lease.external.port in present
     }
     added, removed, unhealthy = [], [], set()
-    for port, found in present.items():
+    for port, registered in present.items():
         store_id, target = wanted.get(port, ("", None))
         with _noted(refused):
-            if target is not None and target not in found:
+            if target is not None and target not in registered:
                 targets.add(port, target)
                 added.append(store_id)
-            elif target is not None and found[target]:
+            elif target is not None and registered[target]:
                 unhealthy.add(store_id)
         with _noted(refused):
-            if gone := sorted(each for each in found if each != target):
+            if gone := sorted(each for each in registered if each != target):
                 targets.remove(port, gone)
                 removed += gone
     if refused:
