@@ -97,14 +97,14 @@ def decode_trust_bundle(fields: Any) -> TrustBundle:
     Raises:
         CorruptError: it is something else, or it has no certificate.
     """
-    found = fields.get("certificates") if isinstance(fields, dict) else None
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+    certificates = fields.get("certificates") if isinstance(fields, dict) else None
+    if not isinstance(certificates, list) or not all(isinstance(each, str) for each in certificates):
         raise CorruptError("a trust bundle needs a list of texts `certificates`")
-    if not 1 <= len(found) <= AUTHORITIES_MAX:
-        raise CorruptError(f"a trust bundle has {len(found)} certificates, expected 1 to {AUTHORITIES_MAX}")
-    for each in found:
+    if not 1 <= len(certificates) <= AUTHORITIES_MAX:
+        raise CorruptError(f"a trust bundle has {len(certificates)} certificates, expected 1 to {AUTHORITIES_MAX}")
+    for each in certificates:
         _check_pem("a certificate in a trust bundle", each, _CERTIFICATE, 1)
-    return TrustBundle(tuple(found))
+    return TrustBundle(tuple(certificates))
 
 
 def trust_bundle_text(bundle: TrustBundle) -> str:
@@ -125,10 +125,10 @@ def bundle_of_pem(text: str) -> TrustBundle:
     """
     if len(text) > BUNDLE_TEXT_BYTES_MAX:
         raise InvalidRequestError(f"the text has more than {BUNDLE_TEXT_BYTES_MAX} characters")
-    found = tuple(match.group(0) for match in _PEM.finditer(text) if match.group(1) == _CERTIFICATE)
-    if not found or text.count(f"{_BEGIN}{_CERTIFICATE}-----") != len(found):
+    certificates = tuple(match.group(0) for match in _PEM.finditer(text) if match.group(1) == _CERTIFICATE)
+    if not certificates or text.count(f"{_BEGIN}{_CERTIFICATE}-----") != len(certificates):
         raise InvalidRequestError("the text is not a list of certificates in PEM")
-    bundle = TrustBundle(found)
+    bundle = TrustBundle(certificates)
     trust_bundle_fields(bundle)
     return bundle
 
@@ -137,12 +137,12 @@ def _object(what: str, text: str, bytes_max: int) -> dict[str, Any]:
     if len(text) > bytes_max:
         raise CorruptError(f"the {what} has more than {bytes_max} characters")
     try:
-        found = parse_json(text)
+        document = parse_json(text)
     except RefusedJsonError as error:
         raise CorruptError(f"the {what} is not a JSON document: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise CorruptError(f"the {what} is not a JSON object")
-    return found
+    return document
 
 
 def _check_pem(what: str, text: str, label: str, most: int) -> None:

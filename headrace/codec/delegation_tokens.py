@@ -278,10 +278,10 @@ def _decode_part(text: str) -> dict[str, Any]:
 
 def _without_repetition(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; ValueError if two members have one name, since readers of JSON do not agree which one counts."""
-    found = dict(members)
-    if len(found) < len(members):
+    document = dict(members)
+    if len(document) < len(members):
         raise ValueError
-    return found
+    return document
 
 
 def _base64(data: bytes) -> str:
@@ -401,11 +401,11 @@ class KeyState:
 
 def key_states(keys: TokenKeys | None, now_s: float) -> list[KeyState]:
     """The states of all keys, in the order of the times from which they sign."""
-    found = () if keys is None else keys.keys
-    signing = TokenKeys(found).signing_key(now_s) if any(key.verifies(now_s) for key in found) else None
+    stored = () if keys is None else keys.keys
+    signing = TokenKeys(stored).signing_key(now_s) if any(key.verifies(now_s) for key in stored) else None
     return [
         KeyState(key.key_id, _state(key, signing, now_s), key.signs_from_s, key.verifies_until_s)
-        for key in sorted(found, key=_signs_from)
+        for key in sorted(stored, key=_signs_from)
     ]
 
 

@@ -91,8 +91,8 @@ def _take_alike(buffer: bytes, position: int, length_bytes: int, events: list[by
     fitting = (len(buffer) - position) // event_bytes
     before = len(events)
     view = memoryview(buffer)[position : position + fitting * event_bytes]
-    for found, payload in struct.iter_unpack(f"{EVENT_HEADER_BYTES}s{length_bytes}s", view):
-        if found != header:
+    for own_header, payload in struct.iter_unpack(f"{EVENT_HEADER_BYTES}s{length_bytes}s", view):
+        if own_header != header:
             break
         events.append(payload)
     return (len(events) - before) * event_bytes

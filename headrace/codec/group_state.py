@@ -95,12 +95,12 @@ def segment_bytes(segment: StreamSegmentName) -> bytes:
 
 def read_segment(reader: FieldReader) -> StreamSegmentName:
     try:
-        found = parse_segment_name(reader.text())
-        check_known_name("scope", found.scope)
-        check_known_name("stream", found.stream)
+        segment = parse_segment_name(reader.text())
+        check_known_name("scope", segment.scope)
+        check_known_name("stream", segment.stream)
     except InvalidRequestError as error:
         raise CorruptError(f"the state of a reader group names no segment: {error}") from error
-    return found
+    return segment
 
 
 def positions_bytes(positions: Positions) -> bytes:
@@ -174,9 +174,9 @@ def _read_initial(revisions: list[FieldReader]) -> GroupState:
     ranges: dict[StreamSegmentName, KeyRange] = {}
     if len(revisions) > 1:
         second = revisions[1]
-        found = second.mapping(lambda: (read_segment(second), read_range(second)), second.int64)
-        ranges = known(dict(found.keys()))
-        starts = {segment: offset for (segment, _), offset in found.items()}
+        offsets = second.mapping(lambda: (read_segment(second), read_range(second)), second.int64)
+        ranges = known(dict(offsets.keys()))
+        starts = {segment: offset for (segment, _), offset in offsets.items()}
     updating = len(revisions) > 2 and revisions[2].boolean()
     return initial_state(configuration, starts, ends, ranges, is_updating=updating)
 
@@ -239,16 +239,16 @@ def _checkpoints_bytes(checkpoints: Checkpoints) -> bytes:
 
 def _read_checkpoints(reader: FieldReader) -> Checkpoints:
     first, *later = reader.stored_object()
-    found = Checkpoints(
+    checkpoints = Checkpoints(
         names=tuple(first.items(first.text)),
         waiting_for=first.mapping(first.text, lambda: tuple(first.items(first.text))),
         positions=first.mapping(first.text, lambda: read_positions(first)),
         last=read_positions(first) or None,
         last_published=later[0].boolean() if later else True,
     )
-    if not found.positions.keys() >= {*found.names, *found.waiting_for}:
+    if not checkpoints.positions.keys() >= {*checkpoints.names, *checkpoints.waiting_for}:
         raise CorruptError("the state of a reader group has a checkpoint without positions")
-    return found
+    return checkpoints
 
 
 def _configuration_bytes(configuration: SharedConfiguration) -> bytes:
@@ -266,11 +266,11 @@ def _configuration_bytes(configuration: SharedConfiguration) -> bytes:
 def _read_configuration(reader: FieldReader) -> SharedConfiguration:
     """The later revisions repeat and extend the first one."""
     revisions = reader.stored_object()
-    found = revisions[min(1, len(revisions) - 1)]
-    interval_ms, refresh_ms = found.int64(), found.int64()
-    starts = found.mapping(lambda: _read_stream(found), lambda: _read_cut(found.blob()))
-    ends = found.mapping(lambda: _read_stream(found), lambda: _read_cut(found.blob()))
-    outstanding = found.int32() if len(revisions) > 1 else OUTSTANDING_CHECKPOINTS_DEFAULT
+    fields = revisions[min(1, len(revisions) - 1)]
+    interval_ms, refresh_ms = fields.int64(), fields.int64()
+    starts = fields.mapping(lambda: _read_stream(fields), lambda: _read_cut(fields.blob()))
+    ends = fields.mapping(lambda: _read_stream(fields), lambda: _read_cut(fields.blob()))
+    outstanding = fields.int32() if len(revisions) > 1 else OUTSTANDING_CHECKPOINTS_DEFAULT
     mode, generation, group_id = 0, -1, NO_GROUP_ID
     if len(revisions) > 2:
         mode, generation, group_id = revisions[2].compact_int(), revisions[2].int64(), revisions[2].uuid()
@@ -372,13 +372,13 @@ def _read_progress(revisions: list[FieldReader]) -> NoteProgress:
     if len(revisions) == 1:
         return NoteProgress(reader, lag_ms)
     second = revisions[1]
-    found = second.mapping(lambda: (read_segment(second), read_range(second)), second.int64)
+    offsets = second.mapping(lambda: (read_segment(second), read_range(second)), second.int64)
     own = read_own_revision(revisions, _LEASE_REVISION)
     return NoteProgress(
         reader,
         lag_ms,
-        {segment: offset for (segment, _), offset in found.items()},
-        known(dict(found.keys())),
+        {segment: offset for (segment, _), offset in offsets.items()},
+        known(dict(offsets.keys())),
         None if own is None else own.int64(),
     )
 
@@ -416,16 +416,16 @@ _WRITERS: dict[type[GroupUpdate], tuple[int, Callable[[Any], list[bytes]]]] = {
     RemoveOutstandingCheckpoints: (13, lambda update: [b""]),
 }
 _READERS: dict[int, Callable[[list[FieldReader]], GroupUpdate]] = {
-    2: lambda found: AddReader(found[0].text()),
-    3: lambda found: RemoveReader(found[0].text(), read_positions(found[0])),
-    4: lambda found: ReleaseSegment(found[0].text(), read_segment(found[0]), found[0].int64()),
-    5: lambda found: AcquireSegment(found[0].text(), read_segment(found[0])),
+    2: lambda revisions: AddReader(revisions[0].text()),
+    3: lambda revisions: RemoveReader(revisions[0].text(), read_positions(revisions[0])),
+    4: lambda revisions: ReleaseSegment(revisions[0].text(), read_segment(revisions[0]), revisions[0].int64()),
+    5: lambda revisions: AcquireSegment(revisions[0].text(), read_segment(revisions[0])),
     6: _read_progress,
     7: _read_complete,
-    8: lambda found: ReachCheckpoint(found[0].text(), found[0].text(), read_positions(found[0])),
-    9: lambda found: BeginCheckpoint(found[0].text()),
-    10: lambda found: ClearCheckpointsBefore(found[0].text()),
-    11: lambda found: NotePublished(found[0].boolean()),
-    12: lambda found: NoteUpdating(found[0].boolean()),
-    13: lambda found: RemoveOutstandingCheckpoints(),
+    8: lambda revisions: ReachCheckpoint(revisions[0].text(), revisions[0].text(), read_positions(revisions[0])),
+    9: lambda revisions: BeginCheckpoint(revisions[0].text()),
+    10: lambda revisions: ClearCheckpointsBefore(revisions[0].text()),
+    11: lambda revisions: NotePublished(revisions[0].boolean()),
+    12: lambda revisions: NoteUpdating(revisions[0].boolean()),
+    13: lambda revisions: RemoveOutstandingCheckpoints(),
 }

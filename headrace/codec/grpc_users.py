@@ -182,13 +182,13 @@ def parse_users(text: str) -> Users:
     if len(text.encode()) > TEXT_BYTES_MAX:
         raise CorruptError(f"the text of the users has more than {TEXT_BYTES_MAX} bytes")
     try:
-        found = json.loads(text)["users"]
+        users = json.loads(text)["users"]
     except (ValueError, KeyError, TypeError, RecursionError):
         # The cause is not shown: it could show the text.
         raise CorruptError(_ADVICE) from None
-    if not isinstance(found, dict) or len(found) > USERS_MAX:
+    if not isinstance(users, dict) or len(users) > USERS_MAX:
         raise CorruptError(f"{_ADVICE}: expected an object with at most {USERS_MAX} users")
-    return Users({name: _user(name, fields) for name, fields in found.items()})
+    return Users({name: _user(name, fields) for name, fields in users.items()})
 
 
 def users_text(users: Users) -> str:
@@ -220,10 +220,10 @@ def _password_hash(text: str) -> PasswordHash:
     if (scheme, cost, block_size, parallelism) != _parameters():
         # With one set of parameters, the hash of a user who does not exist takes as long as any other.
         raise InvalidRequestError(f"its hash is not of the form {'$'.join(_parameters())}$salt$hash")
-    found = PasswordHash(_from_base64(salt), _from_base64(digest))
-    if len(found.salt) != SALT_BYTES or len(found.digest) != _HASH_BYTES:
+    parsed = PasswordHash(_from_base64(salt), _from_base64(digest))
+    if len(parsed.salt) != SALT_BYTES or len(parsed.digest) != _HASH_BYTES:
         raise InvalidRequestError(f"its hash needs {SALT_BYTES} bytes of salt and {_HASH_BYTES} of hash")
-    return found
+    return parsed
 
 
 def _grants(fields: Any) -> Iterable[Grant]:

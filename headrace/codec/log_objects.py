@@ -106,8 +106,8 @@ def parse_log_object_name(name: str) -> tuple[int, int, int] | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    found = int(match[1]), int(match[2]), int(match[3])
-    return found if log_object_name(*found) == name else None
+    parts = int(match[1]), int(match[2]), int(match[3])
+    return parts if log_object_name(*parts) == name else None
 
 
 def encode_entry(

@@ -50,7 +50,7 @@ def object_epoch(container: int, name: str) -> int | None:
     if logged is not None and logged[0] == container:
         return logged[1]
     for prefix in (snapshot_prefix(container), table_indexes_prefix(container)):
-        found = _OWNED_NAME.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
-        if found is not None:
-            return int(found[1])
+        owned = _OWNED_NAME.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
+        if owned is not None:
+            return int(owned[1])
     return None

@@ -152,9 +152,9 @@ def parse_place(text: str, now: datetime, tell: Tell = tell_nothing) -> ParsedPl
     end = _ENDS.get(word) or OLD_ENDS.get(word)
     if end is not None:
         return end
-    found = _time(text, now, tell)
-    if found is not None:
-        return found
+    moment = _time(text, now, tell)
+    if moment is not None:
+        return moment
     try:
         return parse_cut(text)
     except InvalidRequestError as error:
@@ -170,10 +170,10 @@ def parse_time(text: str, now: datetime, tell: Tell = tell_nothing) -> datetime:
     Raises:
         InvalidRequestError: it is not a time, or no calendar has it.
     """
-    found = _time(text, now, tell)
-    if found is None:
+    moment = _time(text, now, tell)
+    if moment is None:
         raise InvalidRequestError(f"{text[:100]!a} is not a time: expected for example {TIME_HELP}")
-    return found
+    return moment
 
 
 def is_time_without_date(text: str) -> bool:
@@ -204,10 +204,10 @@ def _time(text: str, now: datetime, tell: Tell) -> datetime | None:
 
 
 def _time_of_day(text: str, now: datetime, tell: Tell) -> datetime | None:
-    found = _TIME_OF_DAY.fullmatch(text)
-    if found is None:
+    match = _TIME_OF_DAY.fullmatch(text)
+    if match is None:
         return None
-    hour, minute, second, fraction = found.groups()
+    hour, minute, second, fraction = match.groups()
     wanted = time(int(hour), int(minute), int(second or 0), int((fraction or "0").ljust(6, "0")))
     # The days are those of the calendar. A day on which clocks change has 23 or 25 hours.
     today = datetime.combine(now.date(), wanted)
@@ -216,10 +216,10 @@ def _time_of_day(text: str, now: datetime, tell: Tell) -> datetime | None:
 
 
 def _time_before(text: str, now: datetime) -> datetime | None:
-    found = _BEFORE.fullmatch(text)
-    if found is None or not any(found.groups()):
+    match = _BEFORE.fullmatch(text)
+    if match is None or not any(match.groups()):
         return None
-    days, hours, minutes, seconds, milliseconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds, milliseconds = (int(part or 0) for part in match.groups())
     before = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
     return now.astimezone(UTC) - before  # in UTC, since a difference of local times counts what clocks show
 
@@ -227,5 +227,5 @@ def _time_before(text: str, now: datetime) -> datetime | None:
 def _date(text: str, now: datetime, tell: Tell) -> datetime | None:
     if _DATE.match(text) is None:
         return None
-    found = datetime.fromisoformat(text)
-    return found.astimezone(UTC) if found.tzinfo is not None else moment_of(found, now.tzinfo, tell)
+    moment = datetime.fromisoformat(text)
+    return moment.astimezone(UTC) if moment.tzinfo is not None else moment_of(moment, now.tzinfo, tell)

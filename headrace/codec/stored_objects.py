@@ -40,9 +40,11 @@ def data_of_envelope(view: memoryview, *, version: int = 0) -> tuple[memoryview,
     """
     if len(view) < _ENVELOPE.size:
         raise CorruptError(f"a stored object has {len(view)} bytes: that is less than its envelope")
-    format_version, found, revisions, _, length = _ENVELOPE.unpack_from(view)
-    if (format_version, found) != (_FORMAT_VERSION, version) or revisions < 1:
-        raise CorruptError(f"a stored object is of format {format_version}, version {found}: expected 0, {version}")
+    format_version, stored_version, revisions, _, length = _ENVELOPE.unpack_from(view)
+    if (format_version, stored_version) != (_FORMAT_VERSION, version) or revisions < 1:
+        raise CorruptError(
+            f"a stored object is of format {format_version}, version {stored_version}: expected 0, {version}"
+        )
     data, rest = _cut(view[_ENVELOPE.size :], length)
     for _ in range(revisions - 1):
         if len(rest) < 5:
@@ -187,8 +189,8 @@ class FieldReader:
         """The next `length` bytes."""
         if not 0 <= length <= len(self._left):
             raise CorruptError(f"a stored object claims {length} bytes where {len(self._left)} are left")
-        found, self._left = self._left[:length], self._left[length:]
-        return found
+        taken, self._left = self._left[:length], self._left[length:]
+        return taken
 
     def byte(self) -> int:
         return self.take(1)[0]
@@ -246,19 +248,19 @@ class FieldReader:
 
     def stored_object(self, version: int = 0) -> list[FieldReader]:
         """The revisions of an object of this version, at least one."""
-        if (found := self.byte()) != _FORMAT_VERSION:
-            raise CorruptError(f"a stored object has format {found}: expected {_FORMAT_VERSION}")
+        if (format_version := self.byte()) != _FORMAT_VERSION:
+            raise CorruptError(f"a stored object has format {format_version}: expected {_FORMAT_VERSION}")
         return self._revisions(version)
 
     def typed_object(self, version: int = 0) -> tuple[int, list[FieldReader]]:
         """The type and the revisions of an object of this version, where one place holds objects of several types."""
-        if (found := self.byte()) != _FORMAT_VERSION:
-            raise CorruptError(f"a stored object has format {found}: expected {_FORMAT_VERSION}")
+        if (format_version := self.byte()) != _FORMAT_VERSION:
+            raise CorruptError(f"a stored object has format {format_version}: expected {_FORMAT_VERSION}")
         return self.byte(), self._revisions(version)
 
     def _revisions(self, version: int) -> list[FieldReader]:
-        if (found := self.byte()) != version:
-            raise CorruptError(f"a stored object is of version {found}: expected {version}")
+        if (stored_version := self.byte()) != version:
+            raise CorruptError(f"a stored object is of version {stored_version}: expected {version}")
         if not (count := self.byte()):
             raise CorruptError("a stored object has no revision")
         revisions = []

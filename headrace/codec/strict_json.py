@@ -85,10 +85,10 @@ def _depth(text: bytes) -> int:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    document = dict(pairs)
+    if len(document) != len(pairs):
         raise RefusedJsonError("a field occurs twice in an object")
-    return found
+    return document
 
 
 def _refuse_constant(name: str) -> NoReturn:
