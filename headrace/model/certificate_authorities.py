@@ -57,11 +57,11 @@ def plan_authorities(
 
     A key before one that has an authority gets none: it was dropped, and must not come back.
     """
-    found = {each.key: each for each in published if each.ends_s > now_s}
-    first_new = max((at + 1 for at, key in enumerate(declared_keys) if key in found), default=0)
+    valid = {each.key: each for each in published if each.ends_s > now_s}
+    first_new = max((at + 1 for at, key in enumerate(declared_keys) if key in valid), default=0)
     missing = tuple(declared_keys[first_new:])
     made = {key: CertificateAuthority(key, now_s, now_s + AUTHORITY_LIFE_S) for key in missing}
-    known = [(found | made)[key] for key in declared_keys if key in found or key in made]
+    known = [(valid | made)[key] for key in declared_keys if key in valid or key in made]
     settled = [at for at, each in enumerate(known) if each.published_s + PUBLISHED_BEFORE_USE_S <= now_s]
     issuing = settled[-1] if settled else 0
     issuer = known[issuing]

@@ -180,24 +180,24 @@ def check_set_members(members: Members) -> dict[str, tuple[int, ...]]:
     Raises InvalidRequestError: code "invalid_commit_set", unless these are 1 to 2,500 different transactions of at most
     40 streams; or "invalid_name".
     """
-    found = {check_stream_name(stream): in_commit_order(ids) for stream, ids in sorted(members.items()) if ids}
-    count = sum(map(len, found.values()))
+    checked = {check_stream_name(stream): in_commit_order(ids) for stream, ids in sorted(members.items()) if ids}
+    count = sum(map(len, checked.values()))
     if (
         not 1 <= count <= SET_TRANSACTIONS_MAX
-        or len(found) > SET_STREAMS_MAX
-        or any(len(set(ids)) != len(ids) for ids in found.values())
+        or len(checked) > SET_STREAMS_MAX
+        or any(len(set(ids)) != len(ids) for ids in checked.values())
     ):
         raise InvalidRequestError(
             f"a commit set has 1 to {SET_TRANSACTIONS_MAX} different transactions of at most {SET_STREAMS_MAX} streams",
             details={
                 "transactions": count,
                 "transactions_max": SET_TRANSACTIONS_MAX,
-                "streams": len(found),
+                "streams": len(checked),
                 "streams_max": SET_STREAMS_MAX,
             },
             code="invalid_commit_set",
         )
-    return found
+    return checked
 
 
 # The runs that commit marked transactions, and which transactions the next run takes.

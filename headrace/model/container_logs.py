@@ -126,12 +126,12 @@ class LedgerChain:
 
     def epoch_of(self, entry: int) -> int | None:
         """The epoch of the ledger that has an entry; None before the first ledger."""
-        found = None
+        epoch = None
         for start in self.ledgers:
             if start.first > entry:
                 break
-            found = start.epoch
-        return found
+            epoch = start.epoch
+        return epoch
 
     def parts(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
         """The ledgers that have entries from `first` to before `end`: epoch, first entry, entry behind the last."""

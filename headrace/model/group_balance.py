@@ -58,8 +58,8 @@ def readers_before(state: GroupState, reader: str) -> tuple[str, ...]:
         IllegalStateError: code "reader_offline".
     """
     state.owned_by(reader)
-    found = loads(state)
-    order = sorted(found, key=lambda name: (found[name], name))
+    load = loads(state)
+    order = sorted(load, key=lambda name: (load[name], name))
     return tuple(order[: order.index(reader)])
 
 

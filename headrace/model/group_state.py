@@ -120,11 +120,11 @@ class Checkpoints:
 
     def without_reader(self, reader: str, positions: Positions) -> Checkpoints:
         """After a reader has left: each checkpoint that waits for it gets these positions."""
-        found = self
+        checkpoints = self
         for name in self.names:
             if reader in self.waiting_for.get(name, ()):
-                found = found.reached(name, reader, positions)
-        return found
+                checkpoints = checkpoints.reached(name, reader, positions)
+        return checkpoints
 
     def cleared_before(self, name: str) -> Checkpoints:
         """Without the checkpoints that began before this one; unchanged if it is not kept."""
@@ -146,7 +146,7 @@ class Checkpoints:
             self,
             names=kept,
             waiting_for={name: readers for name, readers in self.waiting_for.items() if name in kept},
-            positions={name: found for name, found in self.positions.items() if name in kept},
+            positions={name: positions for name, positions in self.positions.items() if name in kept},
         )
 
 
@@ -221,10 +221,10 @@ class GroupState:
     @property
     def positions(self) -> dict[StreamSegmentName, int]:
         """All segments that can be read now, with the offsets from which another reader would begin."""
-        found = dict(self.unassigned)
+        offsets = dict(self.unassigned)
         for positions in self.assigned.values():
-            found.update(positions)
-        return found
+            offsets.update(positions)
+        return offsets
 
     def latest_positions(self, reader: str, own: Positions) -> dict[StreamSegmentName, int]:
         """How far the group has read, as a reader knows it.

@@ -228,11 +228,11 @@ def _end_of_stream_segment(name: str) -> int:
     It repeats `parent_segment_name`, but looks at no part of the name twice.
     """
     end = len(name)
-    found = dict.fromkeys((_TRANSACTION_DELIMITER, _TRANSIENT_DELIMITER), end)
+    positions = dict.fromkeys((_TRANSACTION_DELIMITER, _TRANSIENT_DELIMITER), end)
     while True:
-        for delimiter, position in found.items():
+        for delimiter, position in positions.items():
             if position >= 0 and position + len(delimiter) > end:
-                found[delimiter] = position = name.rfind(delimiter, 0, end)
+                positions[delimiter] = position = name.rfind(delimiter, 0, end)
             if position >= 0 and end - position - len(delimiter) >= _UUID_HEX_CHARACTERS:
                 end = position
                 break

@@ -151,15 +151,15 @@ def first_members(
 
 def _candidates(leases: Iterable[StoreLease], spoken: ProtocolVersions) -> dict[str, list[StoreLease]]:
     """The stores of the newest revision that can take copies from an owner who speaks these versions, by zone."""
-    found: dict[str, list[StoreLease]] = {}
+    by_zone: dict[str, list[StoreLease]] = {}
     for lease in leases:
         is_able = lease.keeps_copies and spoken.shared(lease.replica_protocol) is not None
         if is_able and lease.replica_id and lease.replica_port:
-            found.setdefault(zone_of(lease), []).append(lease)
-    for zone, stores in found.items():
+            by_zone.setdefault(zone_of(lease), []).append(lease)
+    for zone, stores in by_zone.items():
         newest = max(lease.revision for lease in stores)
-        found[zone] = [lease for lease in stores if lease.revision == newest]
-    return found
+        by_zone[zone] = [lease for lease in stores if lease.revision == newest]
+    return by_zone
 
 
 def _chosen(container: int, stores: Sequence[StoreLease], members: Sequence[ReplicaId]) -> StoreLease:

@@ -28,15 +28,15 @@ def missing_copies(
     replicas. None of them waits.
     """
     wanted = min(COPIES, zones)
-    found = []
+    problems = []
     for container, log in sorted(logs.items()):
         if container in blocked:
-            found.append(f"container {container} is blocked: it waits for replicas")
+            problems.append(f"container {container} is blocked: it waits for replicas")
         elif log is not None and log.state is LogState.OPEN and log.copies != NO_COPIES:
             covered = {zone_of[member] for member in log.members if member in zone_of}
             if len(covered) < wanted:
-                found.append(f"the log of container {container} has copies in {len(covered)} of {wanted} zones")
-    return found
+                problems.append(f"the log of container {container} has copies in {len(covered)} of {wanted} zones")
+    return problems
 
 
 @dataclass(frozen=True, slots=True)

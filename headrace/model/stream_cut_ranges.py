@@ -192,16 +192,16 @@ def segments_between(
     """
     lower = _CutWalk("from", from_cut.offsets, is_checkpoint=check_finished is not None)
     upper = _CutWalk("to", to_cut.offsets)
-    found: dict[int, StreamSegment] = {}
+    segments: dict[int, StreamSegment] = {}
     predecessors: dict[int, tuple[int, ...]] = {}
     for index, epoch in enumerate(epochs):
         for segment in epoch.created if index else epoch.segments:
             before = epoch.predecessors_of(segment) if index else None
             _visit((lower, upper), segment, before)
             if _is_between(lower, upper, segment.segment_id):
-                found[segment.segment_id] = segment
+                segments[segment.segment_id] = segment
                 predecessors[segment.segment_id] = tuple(segment.segment_id for segment in before or ())
-        if len(found) > SEGMENTS_BETWEEN_MAX:
+        if len(segments) > SEGMENTS_BETWEEN_MAX:
             raise InvalidRequestError(
                 f"there are more than {SEGMENTS_BETWEEN_MAX} segments between: choose closer cuts"
             )
@@ -211,7 +211,7 @@ def segments_between(
     finished = [identifier for identifier in upper.offsets if lower.sides[identifier] is _Side.BEFORE]
     if finished and check_finished is not None:
         check_finished(finished)
-    return _ranges(lower, upper, found, predecessors, sealed_sizes)
+    return _ranges(lower, upper, segments, predecessors, sealed_sizes)
 
 
 def _visit(walks: Iterable[_CutWalk], segment: StreamSegment, before: Sequence[StreamSegment] | None) -> None:
@@ -239,22 +239,22 @@ def _check_order(lower: _CutWalk, upper: _CutWalk) -> None:
 def _ranges(
     lower: _CutWalk,
     upper: _CutWalk,
-    found: Mapping[int, StreamSegment],
+    segments: Mapping[int, StreamSegment],
     predecessors: Mapping[int, tuple[int, ...]],
     sealed_sizes: SealedSizes,
 ) -> list[SegmentRange]:
-    successors: dict[int, list[int]] = {identifier: [] for identifier in found}
-    for identifier in sorted(found):
+    successors: dict[int, list[int]] = {identifier: [] for identifier in segments}
+    for identifier in sorted(segments):
         for before in predecessors[identifier]:
-            if before in found:
+            if before in segments:
                 successors[before].append(identifier)
-    sizes = sealed_sizes([identifier for identifier in found if identifier not in upper.offsets])
+    sizes = sealed_sizes([identifier for identifier in segments if identifier not in upper.offsets])
     ranges = []
-    for identifier in sorted(found):  # An id starts with its epoch, so predecessors come first.
+    for identifier in sorted(segments):  # An id starts with its epoch, so predecessors come first.
         start = lower.offsets.get(identifier, 0)
         end = upper.offsets[identifier] if identifier in upper.offsets else sizes[identifier]
         if start > end:
             raise invalid_cut(f"'from' is at {start} of segment {identifier}, which ends at {end}")
-        inside = tuple(predecessor for predecessor in predecessors[identifier] if predecessor in found)
-        ranges.append(SegmentRange(found[identifier], start, end, inside, tuple(successors[identifier])))
+        inside = tuple(predecessor for predecessor in predecessors[identifier] if predecessor in segments)
+        ranges.append(SegmentRange(segments[identifier], start, end, inside, tuple(successors[identifier])))
     return ranges

@@ -94,8 +94,8 @@ def labelled_epoch(label: str | None, prefix: str) -> int | None:
     """The epoch in a label of the form `<prefix>/<epoch>` or `<prefix>/<epoch>/...`, None for any other label."""
     if label is None or not label.startswith(f"{prefix}/"):
         return None
-    found = _EPOCH.fullmatch(label, len(prefix) + 1)
-    return int(found[1]) if found else None
+    match = _EPOCH.fullmatch(label, len(prefix) + 1)
+    return int(match[1]) if match else None
 
 
 LEASE_MS_MIN = 10_000

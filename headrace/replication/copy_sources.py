@@ -192,10 +192,10 @@ class CopySources:
             return None
         source, first = self._asked
         self._asked = None
-        found = tuple(entry for entry in message.entries if self._is_wanted(entry, first, last))
-        if not found:
+        entries = tuple(entry for entry in message.entries if self._is_wanted(entry, first, last))
+        if not entries:
             self._denied.add((source, first))
-        return found
+        return entries
 
     def may_be_acknowledged(self, entry: int, ensemble: Ensemble) -> bool:
         """Whether an ack quorum may have had the entry: members that did not answer may have had everything."""

@@ -61,8 +61,10 @@ def find_log_end(
     """
     truncated_before = truncation_point(log, truncated_before, answers)
     if log is None:
-        found = [run.had_end - 1 for answer in answers.values() for run in answer.runs if run.epoch >= past_before]
-        return LogEnd(truncated_before - 1, max([truncated_before - 1, *found]), truncated_before)
+        last_entries = [
+            run.had_end - 1 for answer in answers.values() for run in answer.runs if run.epoch >= past_before
+        ]
+        return LogEnd(truncated_before - 1, max([truncated_before - 1, *last_entries]), truncated_before)
     if not log.ledgers:
         return LogEnd(truncated_before - 1, truncated_before - 1, truncated_before)
     asked = {replica: answer for replica, answer in answers.items() if replica in log.members or log.has_accepted_loss}
