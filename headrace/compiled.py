@@ -15,8 +15,8 @@ _LISTED: Final = "headrace.codec.data_frames"
 
 def is_compiled() -> bool:
     """True in the store's image and in wheels for Linux, False in a checkout. All modules are compiled, or none."""
-    found = find_spec(_LISTED)
-    return found is not None and not (found.origin or "").endswith(".py")
+    spec = find_spec(_LISTED)
+    return spec is not None and not (spec.origin or "").endswith(".py")
 
 
 def code_kind() -> Literal["compiled", "interpreted"]:

@@ -113,9 +113,9 @@ class ExplainedCutCheck(CutCheck, frozen=True):
         """The error that a request with the cut would get; None for a valid cut."""
         if self.valid:
             return None
-        found = self.problem or CutProblem("invalid_request", "the stream cut is not valid")
+        problem = self.problem or CutProblem("invalid_request", "the stream cut is not valid")
         kinds = {"truncated": TruncatedError, "stream_not_ready": UnavailableError}
-        return kinds.get(found.code, InvalidRequestError)(found.message, code=found.code)
+        return kinds.get(problem.code, InvalidRequestError)(problem.message, code=problem.code)
 
 
 class CutDistance(Document, frozen=True):

@@ -179,12 +179,12 @@ def _usage(*, is_authority: bool) -> x509.KeyUsage:
 
 def _public_key(authority: x509.Certificate) -> ec.EllipticCurvePublicKey:
     try:
-        found = authority.public_key()
+        public_key = authority.public_key()
     except (ValueError, UnsupportedAlgorithm):
         raise CorruptError("the certificate of an authority has a key of another kind") from None
-    if not isinstance(found, ec.EllipticCurvePublicKey):
+    if not isinstance(public_key, ec.EllipticCurvePublicKey):
         raise CorruptError("the certificate of an authority has a key that is not on an elliptic curve")
-    return found
+    return public_key
 
 
 def _key_bytes(key: object) -> bytes | None:

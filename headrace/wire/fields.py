@@ -363,8 +363,8 @@ class Layout:
         """Write all fields, the optional ones included."""
         if self._get is None:
             return
-        found = self._get(command)
-        values = found if len(self._names) > 1 else (found,)
+        attributes = self._get(command)
+        values = attributes if len(self._names) > 1 else (attributes,)
         position = 0
         for steps in (self._required, self._optional):
             for step in steps:

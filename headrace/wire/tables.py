@@ -407,8 +407,8 @@ class TableChanges:
             view = self._look(wanted_bytes)
             try:
                 if self._removes:
-                    found, used = read_key(view, 0)
-                    change: Change = (found.key, found.version, None)
+                    key, used = read_key(view, 0)
+                    change: Change = (key.key, key.version, None)
                 else:
                     entry, used = read_entry(view, 0)
                     change = (entry.key, entry.version, entry.value)
