@@ -124,8 +124,8 @@ class DiskJournalDisk:
         self._sync_directory()
 
     def space(self) -> DiskSpace:
-        found = os.statvfs(self._directory)
-        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+        volume = os.statvfs(self._directory)
+        return DiskSpace(volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
 
     def close(self) -> None:
         """Give the directory back."""

@@ -60,7 +60,7 @@ def match_route(routes: Iterable[Route], method: str, path: str) -> RouteMatch |
         else:
             if all(parameters.values()):
                 matches.append((len(parameters), RouteMatch(route, parameters)))
-    return min(matches, key=lambda found: found[0])[1] if matches else None
+    return min(matches, key=lambda ranked: ranked[0])[1] if matches else None
 
 
 def request_event(request: HttpRequest, match: RouteMatch, request_id: str, time_ms: int) -> dict[str, Any]:

@@ -112,9 +112,9 @@ class GrpcUserSecret:
         """The version that was read or written last."""
 
     def read(self) -> str:
-        found = self._call("read", lambda client: client.get_secret_value(SecretId=self._secret_id))
-        self._known = found.get("VersionId")
-        text = found.get("SecretString")
+        secret = self._call("read", lambda client: client.get_secret_value(SecretId=self._secret_id))
+        self._known = secret.get("VersionId")
+        text = secret.get("SecretString")
         if not isinstance(text, str):
             raise IllegalStateError(f"the secret {self._secret_id} has no text with users")
         return text

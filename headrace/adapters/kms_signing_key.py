@@ -49,12 +49,12 @@ class KmsSigningKey(ec.EllipticCurvePrivateKey):
             raise IllegalStateError(f"KMS signs at most {MESSAGE_BYTES_MAX} bytes, not {len(data)}")
         try:
             # KMS makes the hash: so it signs nothing but what it has seen.
-            found = self._client.sign(
+            answer = self._client.sign(
                 KeyId=self._id, Message=bytes(data), MessageType="RAW", SigningAlgorithm="ECDSA_SHA_256"
             )
         except (ClientError, BotoCoreError) as error:
             raise self._refusal("sign", error) from error
-        return bytes(found["Signature"])
+        return bytes(answer["Signature"])
 
     def public_key(self) -> ec.EllipticCurvePublicKey:
         """Raises as `sign`."""
@@ -94,10 +94,10 @@ class KmsSigningKey(ec.EllipticCurvePrivateKey):
             text = self._client.get_public_key(KeyId=self._id)["PublicKey"]
         except (ClientError, BotoCoreError) as error:
             raise self._refusal("read", error) from error
-        found = serialization.load_der_public_key(text)
-        if not isinstance(found, ec.EllipticCurvePublicKey) or not isinstance(found.curve, ec.SECP256R1):
+        public_key = serialization.load_der_public_key(text)
+        if not isinstance(public_key, ec.EllipticCurvePublicKey) or not isinstance(public_key.curve, ec.SECP256R1):
             raise IllegalStateError(f"the key {self._id} in KMS is not of the kind ECC_NIST_P256")
-        return found
+        return public_key
 
     def _refusal(self, done: str, error: ClientError | BotoCoreError) -> HeadraceError:
         if isinstance(error, BotoCoreError):

@@ -53,8 +53,8 @@ def tls_settings(environment: Mapping[str, str]) -> TlsSettings:
         return TlsSettings()
     path, secret, name = (environment.get(each, "") for each in (FILE, SECRET, NAME))
     if bool(path) == bool(secret):
-        found = "both are set" if path else "none is set"
-        raise InvalidRequestError(f"{MODE} is {mode}: set either {FILE} or {SECRET}; {found}")
+        problem = "both are set" if path else "none is set"
+        raise InvalidRequestError(f"{MODE} is {mode}: set either {FILE} or {SECRET}; {problem}")
     if not is_tls_name(name):
         raise InvalidRequestError(f"{NAME} is {name[:300]!r}, expected a DNS name in lower case")
     return TlsSettings(mode, LeafFile(Path(path)) if path else LeafInSecretsManager(secret), name)

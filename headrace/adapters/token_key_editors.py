@@ -161,11 +161,11 @@ class TokenKeySecretEditor:
         raise ConflictError(f"others change the secret {self._secret_id} all the time: try again")
 
     def _current(self) -> tuple[str, TokenKeys | None]:
-        found = self._client.get_secret_value(SecretId=self._secret_id, VersionStage=_CURRENT)
-        text = found.get("SecretString")
+        secret = self._client.get_secret_value(SecretId=self._secret_id, VersionStage=_CURRENT)
+        text = secret.get("SecretString")
         if not isinstance(text, str):
             raise CorruptError(f"the secret {self._secret_id} has no text")
-        return str(found["VersionId"]), stored_keys(text)
+        return str(secret["VersionId"]), stored_keys(text)
 
     def _put(self, before: str, text: str) -> bool:
         """Make the text current if the version `before` is; return whether it was."""

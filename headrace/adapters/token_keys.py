@@ -118,7 +118,7 @@ def secret_text(connected: Callable[[], SecretsClient], secret_id: str, what: st
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        found = connected().get_secret_value(SecretId=secret_id).get("SecretString")
+        text = connected().get_secret_value(SecretId=secret_id).get("SecretString")
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
         raise UnavailableError(
@@ -128,9 +128,9 @@ def secret_text(connected: Callable[[], SecretsClient], secret_id: str, what: st
         raise UnavailableError(
             f"Secrets Manager does not answer for the secret {secret_id}: {type(error).__name__}"
         ) from error
-    if not isinstance(found, str):
+    if not isinstance(text, str):
         raise IllegalStateError(f"the secret {secret_id} has no text with its {what}")
-    return found
+    return text
 
 
 def secrets_client() -> Any:
@@ -189,11 +189,11 @@ class TokenKeyFile:
     def _read_if_changed(self, known: TokenKeys | None) -> TokenKeys:
         try:
             with self._path.open("rb") as file:
-                found = os.fstat(file.fileno())
-                version = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+                status = os.fstat(file.fileno())
+                version = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
                 if known is not None and version == self._version:
                     return known
-                if stat.S_IMODE(found.st_mode) & 0o077:
+                if stat.S_IMODE(status.st_mode) & 0o077:
                     raise IllegalStateError(
                         f"the token keys in {self._path} can be read by other users: set its mode to 600"
                     )
@@ -236,8 +236,8 @@ def token_key_source(environment: Mapping[str, str], clock: Clock) -> TokenKeySo
         raise InvalidRequestError(f"{TOKENS} is {mode!r}, expected {OFF} or {REQUIRED}")
     path, secret = environment.get(KEYS_FILE, ""), environment.get(KEYS_SECRET, "")
     if bool(path) == bool(secret):
-        found = "both are set" if path else "none is set"
-        raise InvalidRequestError(f"{TOKENS} is {REQUIRED}: set either {KEYS_FILE} or {KEYS_SECRET}; {found}")
+        problem = "both are set" if path else "none is set"
+        raise InvalidRequestError(f"{TOKENS} is {REQUIRED}: set either {KEYS_FILE} or {KEYS_SECRET}; {problem}")
     return TokenKeyFile(Path(path)) if path else TokenKeySecret(secret, clock)
 
 

@@ -60,12 +60,12 @@ class TornReads:
 
     def read(self, keys: Sequence[Key], read: Callable[[Key], Record | None]) -> list[Record | None]:
         """What `read` returns for each of the keys, in the order of `keys`."""
-        found: dict[Key, Record | None] = {}
+        records: dict[Key, Record | None] = {}
         for key in self._random.sample(list(keys), len(keys)):
-            if found:
+            if records:
                 self._between()
-            found[key] = read(key)
-        return [found[key] for key in keys]
+            records[key] = read(key)
+        return [records[key] for key in keys]
 
 
 class MemoryMetadataStore:
@@ -130,8 +130,8 @@ class MemoryMetadataStore:
             )
         texts = checked_texts(writes)
         with self._lock:
-            found = {index: self._read(write.key) for index, write in enumerate(writes)}
-            failed = {index: record for index, record in found.items() if not _holds(writes[index], record)}
+            stored = {index: self._read(write.key) for index, write in enumerate(writes)}
+            failed = {index: record for index, record in stored.items() if not _holds(writes[index], record)}
             if failed:
                 first = writes[min(failed)]
                 raise WriteConflictError(
@@ -165,12 +165,12 @@ class MemoryMetadataStore:
                 del self._partitions[write.key.partition]
 
 
-def _holds(write: Write, found: Record | None) -> bool:
+def _holds(write: Write, stored: Record | None) -> bool:
     """Whether the condition of a write is met by what is stored."""
     if isinstance(write, Create):
-        return found is None
+        return stored is None
     if isinstance(write, Delete) and write.version is None:
         return True
-    if write.version is None or found is None:
-        return write.version is None and found is None
-    return (isinstance(write, Check) and write.version == ANY_VERSION) or found.version == write.version
+    if write.version is None or stored is None:
+        return write.version is None and stored is None
+    return (isinstance(write, Check) and write.version == ANY_VERSION) or stored.version == write.version

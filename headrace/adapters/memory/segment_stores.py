@@ -271,9 +271,9 @@ def _is_above(segment: _Segment, bound: AttributeBound | None) -> bool:
 
 def _bytes_of(segment: _Segment, start: int, end: int) -> bytes:
     """The bytes between two offsets, with zeros outside of the runs."""
-    found = bytearray(max(0, end - start))
+    content = bytearray(max(0, end - start))
     for offset, data in segment.runs:
         first, last = max(offset, start), min(offset + len(data), end)
         if first < last:
-            found[first - start : last - start] = data[first - offset : last - offset]
-    return bytes(found)
+            content[first - start : last - start] = data[first - offset : last - offset]
+    return bytes(content)

@@ -264,14 +264,14 @@ class S3ChunkStorage:
             )
 
     def _list(self, prefix: str, after: str, limit: int) -> Sequence[StoredObject]:
-        found: list[StoredObject] = []
+        objects: list[StoredObject] = []
         try:
             for entry in self._listed(prefix, after, limit):
                 modified_ms = int(entry["LastModified"].timestamp() * 1000)
-                found.append(StoredObject(entry["Key"], entry["Size"], modified_ms))
+                objects.append(StoredObject(entry["Key"], entry["Size"], modified_ms))
         except (ClientError, BotoCoreError) as error:
             raise failure(f"listing objects under {prefix!r}", error) from error
-        return found
+        return objects
 
     def _listed(self, prefix: str, after: str, limit: int) -> Iterator[Any]:
         left = limit

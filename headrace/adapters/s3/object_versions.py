@@ -46,8 +46,8 @@ class BucketVersions:
 
     def of(self, name: str) -> tuple[ObjectVersion, ...]:
         """All versions of one name; empty if there is none. Raises as `under`."""
-        found = next(self.under(name), ())
-        return found if found and found[0].name == name else ()
+        versions = next(self.under(name), ())
+        return versions if versions and versions[0].name == name else ()
 
     def remove_markers(self, markers: Sequence[ObjectVersion]) -> None:
         """Remove delete markers, and nothing else. A marker that is gone is fine.
@@ -81,9 +81,9 @@ class BucketVersions:
                 )
             except (ClientError, BotoCoreError) as error:
                 raise failure(f"listing versions under {prefix!r}", error) from error
-            found = [_version(each, is_marker=False) for each in page.get("Versions", ())]
-            found += [_version(each, is_marker=True) for each in page.get("DeleteMarkers", ())]
-            yield from sorted(found, key=lambda version: version.name.encode())
+            versions = [_version(each, is_marker=False) for each in page.get("Versions", ())]
+            versions += [_version(each, is_marker=True) for each in page.get("DeleteMarkers", ())]
+            yield from sorted(versions, key=lambda version: version.name.encode())
             if not page.get("IsTruncated"):
                 return
             start = {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page["NextVersionIdMarker"]}

@@ -129,6 +129,6 @@ async def _targets(host: str, port: int) -> list[tuple[int, Any]]:
     try:
         version = ip_address(host).version
     except ValueError:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [(family, target) for family, _, _, _, target in found]
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [(family, target) for family, _, _, _, target in addresses]
     return [(socket.AF_INET if version == 4 else socket.AF_INET6, (host, port))]

@@ -136,12 +136,12 @@ class TcpSegmentStores:
         return [_segment_info(name, reply) for name, reply in zip(names, replies, strict=True)]
 
     def locate_offsets(self, targets: Sequence[tuple[str, int]]) -> list[int]:
-        found: list[int] = []
+        offsets: list[int] = []
         for first in range(0, len(targets), _ASKED_AT_ONCE_MAX):
             asked = targets[first : first + _ASKED_AT_ONCE_MAX]
             replies = self._calls.call([(name, _location(name, target)) for name, target in asked])
-            found += map(_located_offset, replies)
-        return found
+            offsets += map(_located_offset, replies)
+        return offsets
 
     def update_segment_policy(self, name: str, rate: SegmentScaleRate) -> None:
         def request(request_id: int) -> wire.WireCommand:

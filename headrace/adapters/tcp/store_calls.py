@@ -115,10 +115,10 @@ def locate_by_claims(store: MetadataStore) -> Locate:
     """Finds owners in the claims that segment stores write into the metadata store."""
 
     def locate(container: int) -> StoreAddress:
-        found = find_claim(store, container)
-        if found is None:
+        stored = find_claim(store, container)
+        if stored is None:
             raise UnavailableError(f"no segment store has claimed container {container} yet; retry")
-        claim, epoch = found
+        claim, epoch = stored
         return StoreAddress(claim.host, claim.port, epoch, claim.tls_name)
 
     return locate
@@ -383,8 +383,8 @@ def _with_token(request: Request, token: str) -> Request:
         # The later commands of an append have none: its set-up had one.
         if hasattr(command, "delegation_token"):
             command = replace(command, delegation_token=token)
-        found: wire.WireCommand = command
-        return found
+        with_token: wire.WireCommand = command
+        return with_token
 
     return authorized
 

@@ -103,5 +103,5 @@ def _checked_end(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> f
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", "") or error.reason or type(error).__name__
         raise CorruptError(f"the certificate is not one that clients of {name} accept: {reason}") from None
-    found = peer.getpeercert() or {}
-    return ssl.cert_time_to_seconds(str(found["notAfter"]))
+    certificate = peer.getpeercert() or {}
+    return ssl.cert_time_to_seconds(str(certificate["notAfter"]))

@@ -123,8 +123,8 @@ class TlsEngine:
 
     def peer_names(self) -> list[str]:
         """The DNS names in the verified certificate of the peer; none if the context asks for no certificate."""
-        found = self._object.getpeercert() or {}
-        return [str(entry[1]) for entry in found.get("subjectAltName", ()) if entry[0] == "DNS"]
+        certificate = self._object.getpeercert() or {}
+        return [str(entry[1]) for entry in certificate.get("subjectAltName", ()) if entry[0] == "DNS"]
 
     # Inside
 
