@@ -123,14 +123,14 @@ class ReplyTokens:
         state of a Rust client's group is a table segment. If there is a table of the name of the group, this segment
         is the table's: a right on the group does not count.
         """
-        found = {resource: user.access(resource) for resource in name_resources(scope, name)}
+        rights = {resource: user.access(resource) for resource in name_resources(scope, name)}
         if name.startswith(_READER_GROUP_PREFIX):
-            return {group: Access.READ_UPDATE for group, access in found.items() if access >= Access.READ}
-        if name.endswith(TABLE_SUFFIX) and len(found) == 2:
-            (table, of_table), (_, of_group) = found.items()
+            return {group: Access.READ_UPDATE for group, access in rights.items() if access >= Access.READ}
+        if name.endswith(TABLE_SUFFIX) and len(rights) == 2:
+            (table, of_table), (_, of_group) = rights.items()
             is_of_group = of_group >= Access.READ and not self._has_table(scope, name.removesuffix(TABLE_SUFFIX))
             return {table: Access.READ_UPDATE if is_of_group else of_table}
-        return found
+        return rights
 
     def _has_table(self, scope: str, table: str) -> bool:
         try:
@@ -254,8 +254,8 @@ async def _visible(rpc: str, user: User, request: Any, ask: _Ask) -> Any:
 
 def _header(context: _Context) -> str | None:
     """The only header `authorization`; None if there is none, or more than one."""
-    found = [value for key, value in context.invocation_metadata() or () if key == HEADER]
-    return found[0] if len(found) == 1 and isinstance(found[0], str) else None
+    headers = [value for key, value in context.invocation_metadata() or () if key == HEADER]
+    return headers[0] if len(headers) == 1 and isinstance(headers[0], str) else None
 
 
 def _message(handler: Any, request: bytes) -> Any:

@@ -137,9 +137,9 @@ def _users(environment: Mapping[str, str], listen_host: str, *, has_tls: bool) -
     """Passwords on a network need TLS, of the bridge or of a program before it on this host."""
     if environment.get(TOKENS, "") != REQUIRED:
         return None
-    found = UsersConfig(environment.get(USERS_FILE, ""), environment.get(USERS_SECRET, ""))
-    if bool(found.file) == bool(found.secret):
-        which = "both are set" if found.file else "none is set"
+    config = UsersConfig(environment.get(USERS_FILE, ""), environment.get(USERS_SECRET, ""))
+    if bool(config.file) == bool(config.secret):
+        which = "both are set" if config.file else "none is set"
         raise InvalidRequestError(f"{TOKENS} is {REQUIRED}: set either {USERS_FILE} or {USERS_SECRET}; {which}")
     allowed = environment.get(PLAINTEXT, "")
     if allowed not in ("", PLAINTEXT_ALLOWED):
@@ -150,7 +150,7 @@ def _users(environment: Mapping[str, str], listen_host: str, *, has_tls: bool) -
             f"certificate, listen on 127.0.0.1 instead of {listen_host}, or set {PLAINTEXT}={PLAINTEXT_ALLOWED} if "
             "another program encrypts the network"
         )
-    return found
+    return config
 
 
 def _is_loopback(host: str) -> bool:

@@ -53,10 +53,10 @@ class BoundedMap(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        found = self._entries.get(key)
-        if found is not None:
+        value = self._entries.get(key)
+        if value is not None:
             self._entries.move_to_end(key)
-        return found
+        return value
 
     def put(self, key: K, value: V) -> None:
         self._entries[key] = value
@@ -82,20 +82,20 @@ class FailedAttempts(Generic[K]):
         self._failures: BoundedMap[K, _Failures] = BoundedMap(keys_max)
 
     def is_blocked(self, key: K, now_s: float) -> bool:
-        found = self._failures.get(key)
-        return found is not None and now_s < found.blocked_until_s
+        failures = self._failures.get(key)
+        return failures is not None and now_s < failures.blocked_until_s
 
     def add(self, key: K, now_s: float) -> bool:
         """Count a failure. Returns whether it blocks the key."""
-        found = self._failures.get(key)
-        if found is None:
-            found = _Failures(deque(maxlen=self._failures_max))
-            self._failures.put(key, found)
-        found.times_s.append(now_s)
-        blocks = len(found.times_s) == self._failures_max and now_s - found.times_s[0] <= WINDOW_S
+        failures = self._failures.get(key)
+        if failures is None:
+            failures = _Failures(deque(maxlen=self._failures_max))
+            self._failures.put(key, failures)
+        failures.times_s.append(now_s)
+        blocks = len(failures.times_s) == self._failures_max and now_s - failures.times_s[0] <= WINDOW_S
         if blocks:
-            found.blocked_until_s = now_s + BLOCK_S
-            found.times_s.clear()
+            failures.blocked_until_s = now_s + BLOCK_S
+            failures.times_s.clear()
         return blocks
 
 

@@ -56,12 +56,12 @@ def problem(port: int) -> str:
 def main() -> int:
     try:
         port = read_health_port(os.environ)
-        found = problem(port) if port else f"{HEALTH_PORT} names no port to check"
+        unhealthy = problem(port) if port else f"{HEALTH_PORT} names no port to check"
     except InvalidRequestError as error:
-        found = error.message
-    if found:
-        print(found, file=sys.stderr)
-    return 1 if found else 0
+        unhealthy = error.message
+    if unhealthy:
+        print(unhealthy, file=sys.stderr)
+    return 1 if unhealthy else 0
 
 
 if __name__ == "__main__":

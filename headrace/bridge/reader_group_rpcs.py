@@ -54,11 +54,11 @@ class ReaderGroupRpcs:
             lambda: self._groups.create_reader_group(scope, group, group_id, configuration, at_checkpoint=True),
         )
         try:
-            found = await self._settled(what, scope, group)
+            created = await self._settled(what, scope, group)
         except NotFoundError as error:
             raise UnavailableError(f"{what}: another client has deleted it meanwhile: repeat") from error
-        config = _configuration_message(found)
-        if found.configuration == configuration:
+        config = _configuration_message(created)
+        if created.configuration == configuration:
             # Java clients compare the cuts as they sent them: a stream without a cut differs from an unbounded one.
             del config.startingStreamCuts[:], config.endingStreamCuts[:]
             config.startingStreamCuts.extend(request.startingStreamCuts)
@@ -79,9 +79,9 @@ class ReaderGroupRpcs:
         return pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.SUCCESS, generation=updated.generation)
 
     def reader_group_configuration(self, request: pb.ReaderGroupInfo) -> pb.ReaderGroupConfigResponse:
-        found = self._groups.get_reader_group(*_known(request.scope, request.readerGroup))
+        stored = self._groups.get_reader_group(*_known(request.scope, request.readerGroup))
         return pb.ReaderGroupConfigResponse(
-            status=pb.ReaderGroupConfigResponse.SUCCESS, config=_configuration_message(found)
+            status=pb.ReaderGroupConfigResponse.SUCCESS, config=_configuration_message(stored)
         )
 
     async def delete_reader_group(self, request: pb.ReaderGroupInfo) -> pb.DeleteReaderGroupStatus:
@@ -96,7 +96,7 @@ class ReaderGroupRpcs:
         return await self._waits.until(
             what,
             lambda: self._groups.get_reader_group(scope, group),
-            lambda found: found.state not in (ReaderGroupState.CREATING, ReaderGroupState.UPDATING),
+            lambda present: present.state not in (ReaderGroupState.CREATING, ReaderGroupState.UPDATING),
         )
 
 
@@ -130,12 +130,12 @@ def _configuration_of(config: pb.ReaderGroupConfiguration) -> ReaderGroupConfigu
 
 def _cuts_of(cuts: Iterable[pb.StreamCut]) -> dict[tuple[str, str], StreamCut | None]:
     """The cuts by scope and stream; None for a cut without segments, which means no bound."""
-    found: dict[tuple[str, str], StreamCut | None] = {}
+    named: dict[tuple[str, str], StreamCut | None] = {}
     for cut in cuts:
         scope = check_known_name("scope", cut.streamInfo.scope)
         stream = check_known_name("stream", cut.streamInfo.stream)
-        found[scope, stream] = StreamCut.of(scope, stream, cut.cut) if cut.cut else None
-    return found
+        named[scope, stream] = StreamCut.of(scope, stream, cut.cut) if cut.cut else None
+    return named
 
 
 def _configuration_message(group: ReaderGroup) -> pb.ReaderGroupConfiguration:

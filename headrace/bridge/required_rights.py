@@ -43,10 +43,10 @@ def name_resources(scope: str, name: str) -> tuple[str, ...]:
 
     Clients ask for tables by their own names, too, and the Rust client has the state of a group in a table segment.
     """
-    found, table = named_resource(scope, name), name.removesuffix(TABLE_SUFFIX)
-    if found == stream_resource(scope, name):
-        return found, table_resource(scope, name)
-    return (found, reader_group_resource(scope, table)) if found == table_resource(scope, table) else (found,)
+    resource, table = named_resource(scope, name), name.removesuffix(TABLE_SUFFIX)
+    if resource == stream_resource(scope, name):
+        return resource, table_resource(scope, name)
+    return (resource, reader_group_resource(scope, table)) if resource == table_resource(scope, table) else (resource,)
 
 
 def _nothing(request: Any) -> Iterable[Right]:

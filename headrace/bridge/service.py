@@ -193,25 +193,25 @@ class ControllerService:
     def current_segments(self, request: pb.StreamInfo) -> pb.SegmentRanges:
         """The active segments; none if the stream is sealed."""
         scope, stream = messages.known_stream(request)
-        found = self._segments.segments_at_tail(scope, stream)
-        return messages.segment_ranges_message(scope, stream, found.segments)
+        tail = self._segments.segments_at_tail(scope, stream)
+        return messages.segment_ranges_message(scope, stream, tail.segments)
 
     def epoch_segments(self, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
         scope, stream = messages.known_stream(request.streamInfo)
-        found = self._segments.segments_of_epoch(scope, stream, request.epoch, as_recorded=True)
-        return messages.segment_ranges_message(scope, stream, found.segments)
+        recorded = self._segments.segments_of_epoch(scope, stream, request.epoch, as_recorded=True)
+        return messages.segment_ranges_message(scope, stream, recorded.segments)
 
     def head_segments(self, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
         """The segments at the head: clients expect these for any time in the request."""
         scope, stream = messages.known_stream(request.streamInfo)
-        found = self._segments.segments_at_head(scope, stream)
+        head = self._segments.segments_at_head(scope, stream)
         return pb.SegmentsAtTime(
             segments=[
                 pb.SegmentsAtTime.SegmentLocation(
                     segmentId=messages.segment_id_message(scope, stream, segment.segment_id),
                     offset=segment.start_offset,
                 )
-                for segment in found.segments
+                for segment in head.segments
             ]
         )
 
@@ -221,15 +221,15 @@ class ControllerService:
         An empty reply tells clients that the stream is sealed. So for an active segment this raises an error instead.
         """
         scope, stream = messages.known_stream(request.streamInfo)
-        found = self._segments.successors(scope, stream, request.segmentId, as_recorded=True)
-        if not (found.segments or found.sealed) and not self._is_ending(scope, stream):
+        following = self._segments.successors(scope, stream, request.segmentId, as_recorded=True)
+        if not (following.segments or following.sealed) and not self._is_ending(scope, stream):
             raise UnavailableError(f"segment {request.segmentId} of stream {scope}/{stream} is still active: repeat")
         return pb.SuccessorResponse(
             segments=[
                 pb.SuccessorResponse.SegmentEntry(
                     segment=messages.segment_range_message(scope, stream, segment), value=segment.predecessors
                 )
-                for segment in found.segments
+                for segment in following.segments
             ]
         )
 
@@ -237,28 +237,28 @@ class ControllerService:
         """The segments between two cuts. Java clients send checkpoints that leave out what their readers finished."""
         scope, stream = messages.known_stream(request.streamInfo)
         start, end = messages.offsets_of(getattr(request, "from")), messages.offsets_of(request.to)
-        found = self._segments.between(scope, stream, start, end, from_checkpoint=start is not None)
+        between = self._segments.between(scope, stream, start, end, from_checkpoint=start is not None)
         # Clients count from offset -1 in the segments of the reply, so those that are read to their ends are left out.
         read = {segment for segment, offset in (start or {}).items() if offset == END_OF_SEGMENT}
         if start is not None:
-            read = {offset for offset in found.start.offsets if offset in read or offset not in start}
+            read = {offset for offset in between.start.offsets if offset in read or offset not in start}
         ids = [
             messages.segment_id_message(scope, stream, span.segment_id)
-            for span in found.ranges
+            for span in between.ranges
             if span.segment_id not in read
         ]
         return pb.StreamCutRangeResponse(segments=ids)
 
     def segment_uri(self, request: pb.SegmentId) -> pb.NodeUri:
         info = request.streamInfo
-        found = self._segments.endpoint(info.scope, info.stream, request.segmentId, self._network)
-        has_name = self._names_stores and found.tls_name
-        host = (self._store_name or found.tls_name) if has_name else found.host
-        return pb.NodeUri(endpoint=host, port=found.port)
+        endpoint = self._segments.endpoint(info.scope, info.stream, request.segmentId, self._network)
+        has_name = self._names_stores and endpoint.tls_name
+        host = (self._store_name or endpoint.tls_name) if has_name else endpoint.host
+        return pb.NodeUri(endpoint=host, port=endpoint.port)
 
     def is_segment_active(self, request: pb.SegmentId) -> pb.SegmentValidityResponse:
-        found = self._segments.segments_at_tail(*messages.known_stream(request.streamInfo))
-        active = any(segment.segment_id == request.segmentId for segment in found.segments)
+        tail = self._segments.segments_at_tail(*messages.known_stream(request.streamInfo))
+        active = any(segment.segment_id == request.segmentId for segment in tail.segments)
         return pb.SegmentValidityResponse(response=active)
 
     def delegation_token(self, request: pb.StreamInfo) -> pb.DelegationToken:

@@ -68,22 +68,22 @@ class WatermarkRpcs:
         if marked is None:
             return self._streams["getSegments"](request)
         messages.known_stream(info)
-        found = self._mark_streams.segments(info.scope, marked)
+        head = self._mark_streams.segments(info.scope, marked)
         return pb.SegmentsAtTime(
             segments=[
                 pb.SegmentsAtTime.SegmentLocation(
                     segmentId=messages.segment_id_message(info.scope, info.stream, segment.segment_id),
                     offset=segment.start_offset,
                 )
-                for segment in found.segments
+                for segment in head.segments
             ]
         )
 
     def _ranges(self, info: pb.StreamInfo, marked: str) -> pb.SegmentRanges:
         """A mark stream has one epoch and never ends before its stream."""
         messages.known_stream(info)
-        found = self._mark_streams.segments(info.scope, marked)
-        return messages.segment_ranges_message(info.scope, info.stream, found.segments)
+        tail = self._mark_streams.segments(info.scope, marked)
+        return messages.segment_ranges_message(info.scope, info.stream, tail.segments)
 
 
 Rpc = Callable[[Any], Any | Awaitable[Any]]

@@ -55,9 +55,9 @@ class TableRpcs:
 
     def current_segments(self, request: pb.KeyValueTableInfo) -> pb.SegmentRanges:
         scope, table = _known(request)
-        found = self._tables.segments_of_table(scope, table)
+        stored = self._tables.segments_of_table(scope, table)
         return pb.SegmentRanges(
-            segmentRanges=[messages.segment_range_message(scope, table, segment) for segment in found.segments]
+            segmentRanges=[messages.segment_range_message(scope, table, segment) for segment in stored.segments]
         )
 
     def list_tables(self, request: pb.KVTablesInScopeRequest) -> pb.KVTablesInScopeResponse:
@@ -69,9 +69,9 @@ class TableRpcs:
         )
 
     def table_configuration(self, request: pb.KeyValueTableInfo) -> pb.KeyValueTableConfigResponse:
-        found = self._tables.get_table(*_known(request))
+        stored = self._tables.get_table(*_known(request))
         return pb.KeyValueTableConfigResponse(
-            config=_configuration_message(found), status=pb.KeyValueTableConfigResponse.SUCCESS
+            config=_configuration_message(stored), status=pb.KeyValueTableConfigResponse.SUCCESS
         )
 
     async def delete_table(self, request: pb.KeyValueTableInfo) -> pb.DeleteKVTableStatus:

@@ -100,15 +100,15 @@ class TransactionRpcs:
 
     def transaction_state(self, request: pb.TxnRequest) -> pb.TxnState:
         scope, stream = messages.known_stream(request.streamInfo)
-        found = self._transactions.get_transaction(scope, stream, _id_of(request.txnId))
-        return pb.TxnState(state=_STATES[found.state])
+        transaction = self._transactions.get_transaction(scope, stream, _id_of(request.txnId))
+        return pb.TxnState(state=_STATES[transaction.state])
 
     def completed_transactions(self, request: pb.ListCompletedTxnRequest) -> pb.ListCompletedTxnResponse:
-        found = self._transactions.list_completed(*messages.known_stream(request.streamInfo))
+        completed = self._transactions.list_completed(*messages.known_stream(request.streamInfo))
         return pb.ListCompletedTxnResponse(
             response=[
                 pb.TxnResponse(txnId=_id_message(transaction.transaction_id), status=_OUTCOMES[transaction.state])
-                for transaction in found
+                for transaction in completed
             ]
         )
 

@@ -50,9 +50,9 @@ class Waits:
         """Call `look` until its result is `done`; return it. Raises the errors of `look`, and as `accepted`."""
         async with self._deadline(what):
             async for _ in self._moments():
-                found: T = await self._run(look)
-                if done(found):
-                    return found
+                seen: T = await self._run(look)
+                if done(seen):
+                    return seen
         raise AssertionError("moments do not end")
 
     async def until_gone(self, what: str, look: Callable[[], T], is_another: Callable[[T], bool]) -> None:
