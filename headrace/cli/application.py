@@ -215,9 +215,9 @@ def _lazy_group(module: str) -> type[TyperGroup]:
     class LazyGroup(TyperGroup):
         @functools.cached_property
         def _actions(self) -> Mapping[str, Any]:
-            found: Mapping[str, Any] = get_group(importlib.import_module(module).app).commands
-            self.commands.update(found)
-            return found
+            actions: Mapping[str, Any] = get_group(importlib.import_module(module).app).commands
+            self.commands.update(actions)
+            return actions
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(self._actions)

@@ -119,9 +119,9 @@ def _verdict(measured: Measured, total: int) -> str:
 
 
 def _milliseconds(times: LatencyHistogram) -> dict[str, float | None]:
-    found: dict[str, Any] = {f"p{percent:g}": times.percentile_us(percent) for percent in PERCENTS}
-    found["max"] = times.max_us if times.count else None
-    return {name: None if value is None else value / 1000 for name, value in found.items()}
+    microseconds: dict[str, Any] = {f"p{percent:g}": times.percentile_us(percent) for percent in PERCENTS}
+    microseconds["max"] = times.max_us if times.count else None
+    return {name: None if value is None else value / 1000 for name, value in microseconds.items()}
 
 
 def _text(milliseconds: float | None) -> str | None:

@@ -24,7 +24,7 @@ app = new_app()
 @action(app, "stores", examples=["headrace cluster stores"])
 def stores(session: Session) -> Outcome:
     """List the segment stores with their leases."""
-    found = session.client.admin.cluster.get()
+    cluster = session.client.admin.cluster.get()
     rows = [
         (
             store.store_id,
@@ -35,12 +35,12 @@ def stores(session: Session) -> Outcome:
             len(store.containers),
             store.capacity,
         )
-        for store in found.stores
+        for store in cluster.stores
     ]
     document = {
-        "mapVersion": found.map_version,
-        "containerCount": found.container_count,
-        "stores": [_store(store) for store in found.stores],
+        "mapVersion": cluster.map_version,
+        "containerCount": cluster.container_count,
+        "stores": [_store(store) for store in cluster.stores],
     }
     return Outcome(document, ("STORE", "STATE", "ADDRESS", "ZONE", "LEASE UNTIL", "CONTAINERS", "CAPACITY"), rows)
 
@@ -48,7 +48,7 @@ def stores(session: Session) -> Outcome:
 @action(app, "containers", examples=["headrace cluster containers --json"])
 def containers(session: Session) -> Outcome:
     """List for each container its assigned store and the store that claimed it."""
-    found = session.client.admin.cluster.containers()
+    container_map = session.client.admin.cluster.containers()
     rows = [
         (
             container.container,
@@ -59,11 +59,11 @@ def containers(session: Session) -> Outcome:
             container.zone,
             container.epoch,
         )
-        for container in found.containers
+        for container in container_map.containers
     ]
     document = {
-        "mapVersion": found.map_version,
-        "containers": [_container(container) for container in found.containers],
+        "mapVersion": container_map.map_version,
+        "containers": [_container(container) for container in container_map.containers],
     }
     return Outcome(document, ("CONTAINER", "STATE", "STORE", "CLAIMED BY", "ADDRESS", "ZONE", "EPOCH"), rows)
 
@@ -114,7 +114,7 @@ def _member(member: LogMemberView) -> str:
 @action(app, "logs", examples=["headrace cluster logs"])
 def logs(session: Session) -> Outcome:
     """List the log of each container with its members and ledgers."""
-    found = session.client.admin.cluster.logs().logs
+    container_logs = session.client.admin.cluster.logs().logs
     rows = [
         (
             log.container,
@@ -126,10 +126,10 @@ def logs(session: Session) -> Outcome:
             log.complete,
             log.blocked,
         )
-        for log in found
+        for log in container_logs
     ]
     columns = ("CONTAINER", "STATE", "COPIES", "MEMBERS", "LEDGERS", "TRUNCATED", "COMPLETE", "BLOCKED")
-    return Outcome({"logs": [_document(each) for each in found]}, columns, rows)
+    return Outcome({"logs": [_document(each) for each in container_logs]}, columns, rows)
 
 
 @action(app, "accept-loss", examples=["headrace cluster accept-loss --container 3"])

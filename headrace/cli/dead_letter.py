@@ -57,9 +57,9 @@ def get(session: Session, letter: LetterId) -> Outcome:
 @action(app, "replay", examples=[f"headrace dead-letter replay {_EXAMPLE_ID}"])
 def replay(session: Session, letter: LetterId) -> Outcome:
     """Send the request of a dead letter again; a repeat is harmless."""
-    found = session.client.admin.dead_letters.replay(letter)
-    text = f"{found.kind or 'message'} of {found.subject}: {found.status}"
-    return Outcome(_document(found), text=text)
+    replayed = session.client.admin.dead_letters.replay(letter)
+    text = f"{replayed.kind or 'message'} of {replayed.subject}: {replayed.status}"
+    return Outcome(_document(replayed), text=text)
 
 
 @action(app, "drop", examples=[f"headrace dead-letter drop {_EXAMPLE_ID}"])

@@ -524,12 +524,14 @@ class _Samples:
         """From the position that the group has published; if no reader has joined, from where the first begins."""
         admin, stream = self._session.client.admin, ScopedName(read.scope, read.stream)
         try:
-            found = admin.subscribers.get(*stream, str(self._group))
+            subscriber = admin.subscribers.get(*stream, str(self._group))
         except NotFoundError:
             if self._unreachable:
                 return Lag(stream, None)
             return Lag(stream, admin.stream_cut_distance(*stream, from_cut=read.start, to_cut=read.end))
-        return Lag(stream, admin.stream_cut_distance(*stream, from_cut=found.offsets), updated_ms=found.updated_ms)
+        return Lag(
+            stream, admin.stream_cut_distance(*stream, from_cut=subscriber.offsets), updated_ms=subscriber.updated_ms
+        )
 
     def _shown(self, told: GroupLag | None, lags: list[Lag], notes: Sequence[str] = ()) -> Outcome:
         known = [each.bytes for each in lags if each.bytes is not None]

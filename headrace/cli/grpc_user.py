@@ -164,8 +164,8 @@ def _storage(file: Path | None, secret: str | None) -> GrpcUserStorage:
     if file is not None and secret is not None:
         raise typer.BadParameter("--file and --secret exclude each other: name one of them")
     if file is None and secret is None:
-        found, secret = os.environ.get(FILE_VARIABLE), os.environ.get(SECRET_VARIABLE) or None
-        file = Path(found) if found else None
+        path, secret = os.environ.get(FILE_VARIABLE), os.environ.get(SECRET_VARIABLE) or None
+        file = Path(path) if path else None
     if file is not None:
         return GrpcUserFile(file)
     if secret is None:

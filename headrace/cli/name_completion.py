@@ -51,10 +51,10 @@ def open_async_client(shared: SharedOptions) -> AsyncHeadrace:
 def _ask(context: typer.Context, incomplete: str, names: Names) -> list[str]:
     """Completion shows no errors: without an answer there are no names."""
     try:
-        found = asyncio.run(_answer(_shared(context), incomplete, names))
+        completions = asyncio.run(_answer(_shared(context), incomplete, names))
     except (HeadraceError, OSError, TimeoutError):
         return []
-    return [name for name in found if name.startswith(incomplete)]
+    return [name for name in completions if name.startswith(incomplete)]
 
 
 async def _answer(shared: SharedOptions, incomplete: str, names: Names) -> list[str]:

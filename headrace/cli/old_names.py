@@ -58,15 +58,15 @@ def with_current_names(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def _positions(arguments: list[str]) -> list[int]:
     """The positions of the first two words that are neither options nor values of shared options."""
-    found: list[int] = []
+    positions: list[int] = []
     index = 0
-    while index < len(arguments) and len(found) < 2:
+    while index < len(arguments) and len(positions) < 2:
         if arguments[index] in SHARED_WITH_VALUE:
             index += 1
         elif not arguments[index].startswith("-"):
-            found.append(index)
+            positions.append(index)
         index += 1
-    return found
+    return positions
 
 
 def _rename(arguments: list[str], at: list[int], renamed: Renamed) -> tuple[list[str], list[str]]:

@@ -85,7 +85,7 @@ def error_line(error: errors.HeadraceError, names: Mapping[str, str] = {}) -> st
         hint = None  # the controller has answered: what does not answer is a service that it needs
     if hint is None:
         return message
-    command = _PLACEHOLDER.sub(lambda found: names.get(found[0], found[0]), hint)
+    command = _PLACEHOLDER.sub(lambda placeholder: names.get(placeholder[0], placeholder[0]), hint)
     return f"{message} (hint: {command})"
 
 
@@ -183,13 +183,13 @@ def pairs(details: Sequence[tuple[str, Any]]) -> str:
 
 def in_words(document: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The fields of a document for people: `creationTimeMs` is "creation time" with a date."""
-    found: list[tuple[str, Any]] = []
+    fields: list[tuple[str, Any]] = []
     for name, value in document.items():
         if name.endswith("TimeMs") and value is not None:
-            found.append((words(name.removesuffix("Ms")), time_text(value)))
+            fields.append((words(name.removesuffix("Ms")), time_text(value)))
         else:
-            found.append((words(name), value))
-    return found
+            fields.append((words(name), value))
+    return fields
 
 
 def words(name: str) -> str:

@@ -70,18 +70,18 @@ def parse_scoped_name(text: str) -> ScopedName:
 
 
 def parse_positive(text: str) -> int:
-    found = parse_number(text)
-    if found < 1:
+    value = parse_number(text)
+    if value < 1:
         raise InvalidRequestError("expected a number greater than 0")
-    return found
+    return value
 
 
 def parse_port(text: str) -> int:
     """A port, or 0 for any free one."""
-    found = parse_number(text)
-    if found > PORT_MAX:
-        raise InvalidRequestError(f"{found} is not a port: expected 0 to {PORT_MAX}")
-    return found
+    port = parse_number(text)
+    if port > PORT_MAX:
+        raise InvalidRequestError(f"{port} is not a port: expected 0 to {PORT_MAX}")
+    return port
 
 
 def parse_seconds(text: str) -> float:

@@ -23,10 +23,10 @@ def parse_size(text: str) -> int:
     Raises:
         InvalidRequestError: it is not a whole number of bytes from 0 to 2^63 - 1.
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise InvalidRequestError(f"{text[:100]!a} is not a size: expected for example 512, 64kB or 4MiB")
-    whole, fraction, unit = found[1], found[2] or "", (found[3] or "").lower()
+    whole, fraction, unit = match[1], match[2] or "", (match[3] or "").lower()
     base = 1024 if "i" in unit else 1000
     scale: int = base ** _POWERS[unit.rstrip("b").rstrip("i")]
     divisor: int = 10 ** len(fraction)

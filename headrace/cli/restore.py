@@ -96,12 +96,12 @@ def apply(
     if not functions_stopped:
         _check_stopped()
     with _deployment(table, metadata_table, bucket) as deployment:
-        found = _plan(deployment, at)
+        planned = _plan(deployment, at)
         if not yes:
-            _confirm(session, found)
+            _confirm(session, planned)
         run = apply_restore(
             deployment,
-            found,
+            planned,
             replaces_unfinished=replace_unfinished,
             on_step=lambda step: session.complain(f"step: {step}"),
         )
@@ -184,10 +184,10 @@ def _deployment(copy: str | None, table: str | None, bucket: str | None) -> Iter
 
 
 def _named(given: str | None, variable: str, option: str) -> str:
-    found = given or os.environ.get(variable)
-    if not found:
+    value = given or os.environ.get(variable)
+    if not value:
         raise InvalidRequestError(f"expected {option}, or the variable {variable}")
-    return found
+    return value
 
 
 def _check_stopped() -> None:
@@ -215,45 +215,45 @@ def _check_stopped() -> None:
         )
 
 
-def _confirm(session: Session, found: RestorePlan) -> None:
-    what = f"{found.later} objects that were written since stay, and no record names them"
-    session.complain(f"everything after {time_text(found.at_ms)} is discarded; {what}")
-    session.complain(f"enter {_CONFIRMATION!r} to restore the table {found.table}")
+def _confirm(session: Session, planned: RestorePlan) -> None:
+    what = f"{planned.later} objects that were written since stay, and no record names them"
+    session.complain(f"everything after {time_text(planned.at_ms)} is discarded; {what}")
+    session.complain(f"enter {_CONFIRMATION!r} to restore the table {planned.table}")
     if session.read_line(len(_CONFIRMATION) + 2).decode(errors="replace").strip() != _CONFIRMATION:
         raise InvalidRequestError("not confirmed, so nothing was changed", code="not_confirmed")
 
 
-def _plan_outcome(found: RestorePlan) -> Outcome:
-    containers = [each for each in found.containers if each.restored is not None]
+def _plan_outcome(planned: RestorePlan) -> Outcome:
+    containers = [each for each in planned.containers if each.restored is not None]
     logs = [each for each in containers if each.discards_log]
-    objects = {str(state): count for state, count in sorted(found.objects.items())}
+    objects = {str(state): count for state, count in sorted(planned.objects.items())}
     document = {
-        "table": found.table,
-        "atTimeMs": found.at_ms,
-        "records": dict(sorted(found.records.items())),
-        "runs": found.runs,
-        "runBytes": found.run_bytes,
+        "table": planned.table,
+        "atTimeMs": planned.at_ms,
+        "records": dict(sorted(planned.records.items())),
+        "runs": planned.runs,
+        "runBytes": planned.run_bytes,
         "objects": objects,
-        "deletedBytes": found.deleted_bytes,
-        "laterObjects": found.later,
-        "laterBytes": found.later_bytes,
+        "deletedBytes": planned.deleted_bytes,
+        "laterObjects": planned.later,
+        "laterBytes": planned.later_bytes,
         "logsDiscarded": [each.container for each in logs],
         "logBytesDiscarded": sum(each.log_bytes for each in logs),
-        "gapCount": found.gap_count,
-        "gaps": [{"name": gap.name, "reason": gap.reason} for gap in found.gaps],
+        "gapCount": planned.gap_count,
+        "gaps": [{"name": gap.name, "reason": gap.reason} for gap in planned.gaps],
         "containers": [_container_document(each) for each in containers],
     }
     details = [
-        ("time", time_text(found.at_ms)),
-        ("records", sum(found.records.values())),
-        ("runs", f"{found.runs} ({found.run_bytes} bytes)"),
+        ("time", time_text(planned.at_ms)),
+        ("records", sum(planned.records.values())),
+        ("runs", f"{planned.runs} ({planned.run_bytes} bytes)"),
         *((f"objects {state}", count) for state, count in objects.items()),
-        ("later objects, which stay unused", f"{found.later} ({found.later_bytes} bytes)"),
+        ("later objects, which stay unused", f"{planned.later} ({planned.later_bytes} bytes)"),
         ("logs discarded", f"{len(logs)} of {len(containers)}: what only they had at that time is lost"),
-        ("cannot come back", found.gap_count),
+        ("cannot come back", planned.gap_count),
     ]
-    gaps = [Section("Cannot come back", ("NAME", "REASON"), found.gaps)] if found.gaps else []
-    code = ExitCode.REFUSED if found.gap_count else ExitCode.DONE
+    gaps = [Section("Cannot come back", ("NAME", "REASON"), planned.gaps)] if planned.gaps else []
+    code = ExitCode.REFUSED if planned.gap_count else ExitCode.DONE
     return Outcome(document, details=details, sections=gaps, code=code)
 
 

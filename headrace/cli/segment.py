@@ -40,26 +40,26 @@ app = new_app()
 SEGMENT_COLUMNS = ("SEGMENT", "FROM KEY", "TO KEY", "NAME")
 
 
-def endpoint_document(found: SegmentEndpoint) -> dict[str, Any]:
+def endpoint_document(address: SegmentEndpoint) -> dict[str, Any]:
     """The address of a segment's store, as JSON."""
     return {
-        "host": found.host,
-        "port": found.port,
-        "zone": found.zone,
-        "container": found.container,
-        "epoch": found.epoch,
-        "tlsName": found.tls_name,
+        "host": address.host,
+        "port": address.port,
+        "zone": address.zone,
+        "container": address.container,
+        "epoch": address.epoch,
+        "tlsName": address.tls_name,
     }
 
 
-def endpoint_details(found: SegmentEndpoint) -> list[tuple[str, Any]]:
+def endpoint_details(address: SegmentEndpoint) -> list[tuple[str, Any]]:
     """The address of a segment's store, for people."""
     return [
-        ("store", f"{found.host}:{found.port}"),
-        ("zone", found.zone),
-        ("container", found.container),
-        ("container epoch", found.epoch),
-        ("name in its certificate", found.tls_name or "none: without TLS"),
+        ("store", f"{address.host}:{address.port}"),
+        ("zone", address.zone),
+        ("container", address.container),
+        ("container epoch", address.epoch),
+        ("name in its certificate", address.tls_name or "none: without TLS"),
     ]
 
 
@@ -127,13 +127,13 @@ def list_(
         return _of_cut(session, stream, at)
     if isinstance(at, datetime):
         at = int(at.timestamp() * 1000)
-    found = session.client.admin.epoch_segments(*stream, at="latest" if at is None else at, epoch=epoch)
+    epoch_segments = session.client.admin.epoch_segments(*stream, at="latest" if at is None else at, epoch=epoch)
     document = {
-        "epoch": found.epoch,
-        "sealed": found.sealed,
-        "segments": [segment_document(segment) for segment in found.segments],
+        "epoch": epoch_segments.epoch,
+        "sealed": epoch_segments.sealed,
+        "segments": [segment_document(segment) for segment in epoch_segments.segments],
     }
-    return Outcome(document, SEGMENT_COLUMNS, segment_rows(found.segments))
+    return Outcome(document, SEGMENT_COLUMNS, segment_rows(epoch_segments.segments))
 
 
 def _of_cut(session: Session, stream: ScopedName, offsets: dict[int, int]) -> Outcome:
@@ -151,16 +151,16 @@ def _of_cut(session: Session, stream: ScopedName, offsets: dict[int, int]) -> Ou
 @action(app, "successors", examples=["headrace segment successors shop/orders 0@0"])
 def successors(session: Session, stream: StreamName, segment: SegmentId) -> Outcome:
     """List the successors of a sealed segment."""
-    found = session.client.admin.successors(*stream, segment)
+    following = session.client.admin.successors(*stream, segment)
     document = {
-        "sealed": found.sealed,
+        "sealed": following.sealed,
         "segments": [
-            segment_document(segment) | {"predecessors": list(segment.predecessors)} for segment in found.segments
+            segment_document(segment) | {"predecessors": list(segment.predecessors)} for segment in following.segments
         ],
     }
     rows = [
         (*segment_rows([segment])[0], [segment_text(before) for before in segment.predecessors])
-        for segment in found.segments
+        for segment in following.segments
     ]
     return Outcome(document, (*SEGMENT_COLUMNS, "PREDECESSORS"), rows)
 
@@ -168,21 +168,21 @@ def successors(session: Session, stream: StreamName, segment: SegmentId) -> Outc
 @action(app, "predecessors", examples=["headrace segment predecessors shop/orders 2@1"])
 def predecessors(session: Session, stream: StreamName, segment: SegmentId) -> Outcome:
     """List the segments that a segment replaced."""
-    found = session.client.admin.predecessors(*stream, segment)
-    return Outcome({"segments": [segment_document(each) for each in found]}, SEGMENT_COLUMNS, segment_rows(found))
+    replaced = session.client.admin.predecessors(*stream, segment)
+    return Outcome({"segments": [segment_document(each) for each in replaced]}, SEGMENT_COLUMNS, segment_rows(replaced))
 
 
 @action(app, "endpoint", examples=["headrace segment endpoint shop/orders 0@0"])
 def endpoint(session: Session, stream: StreamName, segment: SegmentId) -> Outcome:
     """Show which segment store serves a segment."""
-    found = session.client.admin.endpoint(*stream, segment)
-    return Outcome(endpoint_document(found), details=endpoint_details(found))
+    address = session.client.admin.endpoint(*stream, segment)
+    return Outcome(endpoint_document(address), details=endpoint_details(address))
 
 
 @action(app, "between", examples=["headrace segment between shop/orders --from 0@0:0,1@0:0"])
 def between(session: Session, stream: StreamName, from_cut: FromCut = None, to_cut: ToCut = None) -> Outcome:
     """List the ranges of bytes between two stream cuts."""
-    found = session.client.admin.segments_between(*stream, from_cut, to_cut)
+    cut_range = session.client.admin.segments_between(*stream, from_cut, to_cut)
     ranges = [
         {
             "segment": span.segment_id,
@@ -191,14 +191,14 @@ def between(session: Session, stream: StreamName, from_cut: FromCut = None, to_c
             "predecessors": list(span.predecessors),
             "successors": list(span.successors),
         }
-        for span in found.ranges
+        for span in cut_range.ranges
     ]
     document = {
-        "from": {str(segment): offset for segment, offset in found.start.positions},
-        "to": {str(segment): offset for segment, offset in found.end.positions},
+        "from": {str(segment): offset for segment, offset in cut_range.start.positions},
+        "to": {str(segment): offset for segment, offset in cut_range.end.positions},
         "ranges": ranges,
     }
-    rows = [(segment_text(span.segment_id), span.start_offset, span.end_offset) for span in found.ranges]
+    rows = [(segment_text(span.segment_id), span.start_offset, span.end_offset) for span in cut_range.ranges]
     return Outcome(document, ("SEGMENT", "START", "END"), rows)
 
 
@@ -212,10 +212,10 @@ def chunks(
     limit: Annotated[int, typer.Option(parser=positive, metavar="N")] = PAGE_ITEMS_DEFAULT,
 ) -> Outcome:
     """List links to the parts of a segment that are in S3."""
-    found = session.client.admin.chunks(*stream, segment, from_offset=from_offset, to_offset=to_offset, limit=limit)
+    page = session.client.admin.chunks(*stream, segment, from_offset=from_offset, to_offset=to_offset, limit=limit)
     document = {
-        "storedUntil": found.stored_until,
-        "nextOffset": found.next_offset,
+        "storedUntil": page.stored_until,
+        "nextOffset": page.next_offset,
         "chunks": [
             {
                 "offset": chunk.offset,
@@ -224,11 +224,11 @@ def chunks(
                 "headers": dict(chunk.headers),
                 "expiresAtMs": chunk.expires_at_ms,
             }
-            for chunk in found.chunks
+            for chunk in page.chunks
         ],
     }
     return Outcome(
-        document, ("OFFSET", "LENGTH", "URL"), [(chunk.offset, chunk.length, chunk.url) for chunk in found.chunks]
+        document, ("OFFSET", "LENGTH", "URL"), [(chunk.offset, chunk.length, chunk.url) for chunk in page.chunks]
     )
 
 

@@ -466,9 +466,9 @@ def cut(
     at: Annotated[Any, typer.Option(parser=place, metavar="PLACE", help=f"{PLACE_HELP} (default latest)")] = None,
 ) -> Outcome:
     """Show the stream cut at a place of a stream."""
-    found = session.client.stream_cut_at(*stream, client_place(stream, at or "latest"))
-    rows = [(segment_text(segment), offset) for segment, offset in found.positions]
-    return Outcome(cut_document(found), ("SEGMENT", "OFFSET"), rows)
+    place_cut = session.client.stream_cut_at(*stream, client_place(stream, at or "latest"))
+    rows = [(segment_text(segment), offset) for segment, offset in place_cut.positions]
+    return Outcome(cut_document(place_cut), ("SEGMENT", "OFFSET"), rows)
 
 
 @action(app, "truncate", examples=["headrace stream truncate shop/orders 0@0:1024,1@0:2048"])
@@ -489,8 +489,10 @@ def check_cut(session: Session, stream: StreamName, cut: CutArgument) -> Outcome
 @action(app, "distance", examples=["headrace stream distance shop/orders --from 0@0:1024,1@0:2048"])
 def distance(session: Session, stream: StreamName, from_cut: FromCut = None, to_cut: ToCut = None) -> Outcome:
     """Show the number of bytes between two stream cuts."""
-    found = session.client.admin.stream_cut_distance(*stream, from_cut, to_cut)
-    return Outcome({"bytes": found}, text=f"{found} bytes ({size_text(found)})" if found >= 1000 else f"{found} bytes")
+    length = session.client.admin.stream_cut_distance(*stream, from_cut, to_cut)
+    return Outcome(
+        {"bytes": length}, text=f"{length} bytes ({size_text(length)})" if length >= 1000 else f"{length} bytes"
+    )
 
 
 @action(app, "scaling-events", examples=["headrace stream scaling-events shop/orders"])

@@ -71,12 +71,12 @@ class RateSampler:
         return None
 
     def _growth(self, stream: ScopedName, last: _Sample) -> Growth:
-        found = self._admin.segments_between(*stream, last.tail)
+        written = self._admin.segments_between(*stream, last.tail)
         now_s = self._now_s()
         elapsed_s = max(now_s - last.at_s, 1e-9)
-        self._last[stream] = _Sample(now_s, found.end)
-        rates = {span.segment_id: (span.end_offset - span.start_offset) / elapsed_s for span in found.ranges}
-        return Growth(rates, found.end)
+        self._last[stream] = _Sample(now_s, written.end)
+        rates = {span.segment_id: (span.end_offset - span.start_offset) / elapsed_s for span in written.ranges}
+        return Growth(rates, written.end)
 
 
 INTERVAL_S_DEFAULT = 1.0
@@ -178,7 +178,7 @@ def long_list(session: Session, streams: list[ScopedName]) -> Outcome:
         began_s = time.monotonic()
         list(pool.map(lambda stream: _totals(session, sampler, stream), streams))
         time.sleep(max(0.0, INTERVAL_S_DEFAULT - (time.monotonic() - began_s)) if streams else 0.0)
-        found = [
+        totals = [
             each for each in pool.map(lambda stream: _totals(session, sampler, stream), streams) if each is not None
         ]
     document = {
@@ -192,7 +192,7 @@ def long_list(session: Session, streams: list[ScopedName]) -> Outcome:
                 "bytesRetained": each.bytes_retained,
                 "bytesPerS": None if each.bytes_per_s is None else round(each.bytes_per_s, 1),
             }
-            for each in found
+            for each in totals
         ]
     }
     rows = [
@@ -204,7 +204,7 @@ def long_list(session: Session, streams: list[ScopedName]) -> Outcome:
             None if each.bytes_per_s is None else rate_text(each.bytes_per_s),
             each.view.tags,
         )
-        for each in found
+        for each in totals
     ]
     return Outcome(document, ("STREAM", "STATE", "SEGMENTS", "SIZE", "RATE", "TAGS"), rows)
 

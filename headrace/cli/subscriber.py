@@ -33,23 +33,23 @@ Generation = Annotated[
 @action(app, "list", examples=["headrace subscriber list shop/orders"])
 def list_(session: Session, stream: StreamName) -> Outcome:
     """List the subscribers of a stream by name."""
-    found = session.client.admin.subscribers.list(*stream)
-    rows = [(each.subscriber, each.generation, time_text(each.updated_ms), position_text(each)) for each in found]
-    document = {"subscribers": [subscriber_document(each) for each in found]}
+    views = session.client.admin.subscribers.list(*stream)
+    rows = [(each.subscriber, each.generation, time_text(each.updated_ms), position_text(each)) for each in views]
+    document = {"subscribers": [subscriber_document(each) for each in views]}
     return Outcome(document, ("SUBSCRIBER", "GENERATION", "UPDATED", "NEEDS NOTHING BEFORE"), rows)
 
 
 @action(app, "get", examples=["headrace subscriber get shop/orders shop/billing"])
 def get(session: Session, stream: StreamName, subscriber: SubscriberName) -> Outcome:
     """Show how far a subscriber has read."""
-    found = session.client.admin.subscribers.get(*stream, subscriber)
+    view = session.client.admin.subscribers.get(*stream, subscriber)
     details = [
-        ("subscriber", found.subscriber),
-        ("generation", found.generation),
-        ("needs nothing before", position_text(found)),
-        ("updated", time_text(found.updated_ms)),
+        ("subscriber", view.subscriber),
+        ("generation", view.generation),
+        ("needs nothing before", position_text(view)),
+        ("updated", time_text(view.updated_ms)),
     ]
-    return Outcome(subscriber_document(found), details=details)
+    return Outcome(subscriber_document(view), details=details)
 
 
 @action(app, "register", examples=["headrace subscriber register shop/orders billing"])
@@ -107,6 +107,6 @@ def position_text(subscriber: SubscriberView) -> str:
     return ",".join(f"{segment_text(segment)}:{offset}" for segment, offset in subscriber.offsets.items())
 
 
-def _position(stream: str, found: SubscriberView) -> Outcome:
-    text = f"{found.subscriber} needs no bytes of {stream} before {position_text(found)}"
-    return Outcome(subscriber_document(found), text=text)
+def _position(stream: str, view: SubscriberView) -> Outcome:
+    text = f"{view.subscriber} needs no bytes of {stream} before {position_text(view)}"
+    return Outcome(subscriber_document(view), text=text)

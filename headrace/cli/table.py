@@ -61,20 +61,20 @@ def get(session: Session, table: TableName) -> Outcome:
 @action(app, "segments", examples=["headrace table segments shop/prices"])
 def segments(session: Session, table: TableName) -> Outcome:
     """List the segments of a table and their key ranges."""
-    found = session.client.admin.tables.segments(*table)
+    table_segments = session.client.admin.tables.segments(*table)
     document = {
-        "primaryKeyLength": found.primary_key_length,
-        "secondaryKeyLength": found.secondary_key_length,
-        "segments": [segment_document(segment) for segment in found.segments],
+        "primaryKeyLength": table_segments.primary_key_length,
+        "secondaryKeyLength": table_segments.secondary_key_length,
+        "segments": [segment_document(segment) for segment in table_segments.segments],
     }
-    return Outcome(document, SEGMENT_COLUMNS, segment_rows(found.segments))
+    return Outcome(document, SEGMENT_COLUMNS, segment_rows(table_segments.segments))
 
 
 @action(app, "endpoint", examples=["headrace table endpoint shop/prices 0@0"])
 def endpoint(session: Session, table: TableName, segment: SegmentId) -> Outcome:
     """Show which segment store serves a segment of a table."""
-    found = session.client.admin.tables.endpoint(*table, segment)
-    return Outcome(endpoint_document(found), details=endpoint_details(found))
+    address = session.client.admin.tables.endpoint(*table, segment)
+    return Outcome(endpoint_document(address), details=endpoint_details(address))
 
 
 @action(app, "delete", examples=["headrace table delete shop/prices"])

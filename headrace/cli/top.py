@@ -68,8 +68,8 @@ class _Samples:
     def take(self) -> list[Live]:
         """The growth of each stream since the last sample, the fastest first."""
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-            found = [each for each in pool.map(self._sample, self._streams()) if each is not None]
-        return sorted(found, key=lambda live: (-live.growth.total_bytes_per_s, live.stream))
+            growing = [each for each in pool.map(self._sample, self._streams()) if each is not None]
+        return sorted(growing, key=lambda live: (-live.growth.total_bytes_per_s, live.stream))
 
     def outcome(self, count: int) -> Outcome:
         live = self.take()

@@ -57,9 +57,9 @@ def list_(
         entries = [each.to_json() for each in ended]
         rows = [(entry.transaction, state_text(entry.state)) for entry in ended]
         return Outcome({"transactions": entries}, ("TRANSACTION", "STATE"), rows)
-    found = session.client.admin.transactions.list_open(*stream, label_prefix=label_prefix)
+    listed = session.client.admin.transactions.list_open(*stream, label_prefix=label_prefix)
     return Outcome(
-        {"transactions": [transaction_document(each) for each in found]},
+        {"transactions": [transaction_document(each) for each in listed]},
         ("TRANSACTION", "STATE", "CREATED", "LEASE ENDS", "LABEL"),
         [
             (
@@ -69,7 +69,7 @@ def list_(
                 time_text(entry.lease_end_ms),
                 entry.label or "",
             )
-            for entry in found
+            for entry in listed
         ],
     )
 
@@ -77,19 +77,19 @@ def list_(
 @action(app, "get", examples=[f"headrace transaction get shop/orders {_EXAMPLE_ID}"])
 def get(session: Session, stream: StreamName, transaction: TransactionId) -> Outcome:
     """Show a transaction with its segments."""
-    found = session.client.admin.transactions.get(*stream, transaction)
-    segments = [{"segmentId": segment.segment_id, "name": segment.transaction_segment} for segment in found.segments]
-    ended = found.completion_time_ms
+    view = session.client.admin.transactions.get(*stream, transaction)
+    segments = [{"segmentId": segment.segment_id, "name": segment.transaction_segment} for segment in view.segments]
+    ended = view.completion_time_ms
     details = [
-        ("transaction", found.transaction),
-        ("state", state_text(found.state)),
-        ("created", time_text(found.creation_time_ms)),
-        ("lease ends", time_text(found.lease_end_ms)),
+        ("transaction", view.transaction),
+        ("state", state_text(view.state)),
+        ("created", time_text(view.creation_time_ms)),
+        ("lease ends", time_text(view.lease_end_ms)),
         ("completed", None if ended is None else time_text(ended)),
-        ("label", found.label),
-        ("segments", [segment_text(segment.segment_id) for segment in found.segments]),
+        ("label", view.label),
+        ("segments", [segment_text(segment.segment_id) for segment in view.segments]),
     ]
-    return Outcome(transaction_document(found) | {"segments": segments}, details=details)
+    return Outcome(transaction_document(view) | {"segments": segments}, details=details)
 
 
 @action(app, "commit", examples=[f"headrace transaction commit shop/orders {_EXAMPLE_ID}"])
@@ -130,12 +130,12 @@ def commit_all(
     ],
 ) -> Outcome:
     """Commit several transactions atomically, once for each epoch of a writer."""
-    found = session.client.admin.transactions.commit_all(*stream, transactions, writer=writer, epoch=epoch)
-    document = {"writer": found.writer, "epoch": found.epoch, "timeMs": found.time_ms, "new": found.new}
-    if found.new:
+    result = session.client.admin.transactions.commit_all(*stream, transactions, writer=writer, epoch=epoch)
+    document = {"writer": result.writer, "epoch": result.epoch, "timeMs": result.time_ms, "new": result.new}
+    if result.new:
         return Outcome(document, text=f"{len(transactions)} transactions are committed as epoch {epoch} of {writer}")
-    when = time_text(found.time_ms)
-    return Outcome(document, text=f"epoch {found.epoch} of {writer} was committed at {when}: nothing is committed now")
+    when = time_text(result.time_ms)
+    return Outcome(document, text=f"epoch {result.epoch} of {writer} was committed at {when}: nothing is committed now")
 
 
 @action(app, "committed-epoch", examples=["headrace transaction committed-epoch shop/orders job-7"])

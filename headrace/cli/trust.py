@@ -18,8 +18,8 @@ def trust(session: Session) -> Outcome | None:
 
     This client fetches them by itself. Pravega's clients need them as a file.
     """
-    found = session.client.admin.trust.authorities()
+    bundle = session.client.admin.trust.authorities()
     if session.json:
-        return Outcome({"certificates": list(found.certificates)})
-    print(found.pem, end="")
+        return Outcome({"certificates": list(bundle.certificates)})
+    print(bundle.pem, end="")
     return None

@@ -32,17 +32,17 @@ def finalize(
     Processes of former releases refuse to start afterwards. It is refused while a segment store of one runs.
     """
     if not yes:
-        found = session.client.admin.cluster.upgrade()
-        if not found.is_finalized:
+        view = session.client.admin.cluster.upgrade()
+        if not view.is_finalized:
             raise InvalidRequestError(
-                f"after this no release before {found.release} starts in this deployment: add --yes if release "
-                f"{found.release} works well, and all functions, stores and bridges run it"
+                f"after this no release before {view.release} starts in this deployment: add --yes if release "
+                f"{view.release} works well, and all functions, stores and bridges run it"
             )
     return _shown(session.client.admin.cluster.finalize_upgrade())
 
 
-def _shown(found: UpgradeView) -> Outcome:
-    rows = [("controller", found.release)]
-    rows += [(f"store {each.store_id}", each.release or FIRST_RELEASE) for each in found.stores]
-    rows += [("finalized for", found.finalized), *[(f"waits: {name}", found.release) for name in found.waiting]]
-    return Outcome(found.to_json(), ("WHAT", "RELEASE"), rows)
+def _shown(view: UpgradeView) -> Outcome:
+    rows = [("controller", view.release)]
+    rows += [(f"store {each.store_id}", each.release or FIRST_RELEASE) for each in view.stores]
+    rows += [("finalized for", view.finalized), *[(f"waits: {name}", view.release) for name in view.waiting]]
+    return Outcome(view.to_json(), ("WHAT", "RELEASE"), rows)

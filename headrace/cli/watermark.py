@@ -31,19 +31,19 @@ def _time(text: str) -> int:
 def get(session: Session, stream: StreamName) -> Outcome:
     """Show the newest watermark of a stream."""
     newest = session.client.admin.watermarks.newest(*stream)
-    found = newest.watermark
+    mark = newest.watermark
     watermark: dict[str, Any] | None = None
-    if found is not None:
+    if mark is not None:
         watermark = {
-            "lowerTime": found.lower_time,
-            "upperTime": found.upper_time,
-            "cut": {str(position.segment.segment_id): position.offset for position in found.cut},
+            "lowerTime": mark.lower_time,
+            "upperTime": mark.upper_time,
+            "cut": {str(position.segment.segment_id): position.offset for position in mark.cut},
         }
     document = {"watermark": watermark, "markSegment": newest.mark_segment, "offset": newest.offset}
-    if found is None:
+    if mark is None:
         return Outcome(document, text=f"stream {stream} has no watermark yet")
-    positions = ",".join(f"{segment_text(position.segment.segment_id)}:{position.offset}" for position in found.cut)
-    return Outcome(document, text=f"from {found.lower_time} to {found.upper_time} at {positions}")
+    positions = ",".join(f"{segment_text(position.segment.segment_id)}:{position.offset}" for position in mark.cut)
+    return Outcome(document, text=f"from {mark.lower_time} to {mark.upper_time} at {positions}")
 
 
 @action(
