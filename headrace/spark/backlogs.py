@@ -77,8 +77,8 @@ class _Backlog:
                 self.walk.read_bytes += read_bytes
             self.end = batch.end
         if self.walk is not None and self.walk.is_done:
-            found = None if self.walk.is_void else self.walk.found_bytes
-            self.left_bytes, self.walk = None if found is None else found - self.walk.read_bytes, None
+            walked_bytes = None if self.walk.is_void else self.walk.found_bytes
+            self.left_bytes, self.walk = None if walked_bytes is None else walked_bytes - self.walk.read_bytes, None
         if self.left_bytes is not None and self.left_bytes <= 0:
             self.left_bytes = None  # more was written since than is known
 

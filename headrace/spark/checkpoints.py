@@ -40,7 +40,7 @@ def offset_positions(options: ReadOptions, text: str, *, others_pass: bool = Fal
             that is not read.
     """
     several = text.startswith("{")
-    found: dict[str, Positions] = {}
+    by_stream: dict[str, Positions] = {}
     for cut in map(parse_stream_cut_text, json.loads(text).values() if several else [text]):
         if others_pass and not options.reads(cut.scope, cut.stream):
             continue
@@ -50,8 +50,8 @@ def offset_positions(options: ReadOptions, text: str, *, others_pass: bool = Fal
                 f"the stream cut is one of {cut.scope}/{cut.stream}, not of {options.named()}",
                 code="invalid_stream_cut",
             )
-        found[cut.stream] = cut.offsets
-    return found
+        by_stream[cut.stream] = cut.offsets
+    return by_stream
 
 
 def option_for_stream(value: str | None, stream: str) -> str | None:
@@ -77,22 +77,22 @@ def finished_positions(options: ReadOptions, checkpoint: str, plans: str | None)
         CorruptError: the files are not those of a checkpoint, or plans are missing.
         UnavailableError: the directory cannot be read.
     """
-    found: dict[str, Positions] = {}
+    by_stream: dict[str, Positions] = {}
     for text in _offset_texts(checkpoint, plans):
         for stream, positions in offset_positions(options, text, others_pass=True).items():
-            if stream in found:
+            if stream in by_stream:
                 raise CorruptError(
                     f"the query of {checkpoint!r} reads {options.scope}/{stream} twice, so it has no one lag",
                     code="foreign_checkpoint",
                 )
-            found[stream] = positions
-    if not found:
+            by_stream[stream] = positions
+    if not by_stream:
         raise InvalidRequestError(
             f"the query of {checkpoint!r} does not read {options.named()}. A query of read_stream needs the option"
             " 'plans', too: the directory of its plans",
             code="invalid_option",
         )
-    return found
+    return by_stream
 
 
 def finished_plan(checkpoint: str, source: int) -> int | None:

@@ -63,7 +63,7 @@ class ClientStreamAccess:
         strict_key_order: bool = False,
     ) -> Batch:
         try:
-            found = self._admin.next_cut(
+            cut = self._admin.next_cut(
                 self._scope,
                 self._stream,
                 start,
@@ -74,16 +74,16 @@ class ClientStreamAccess:
             )
         except TruncatedError as error:
             raise truncated_while_planning(error) from error
-        if found.lost:
-            log_skipped(self._scope, self._stream, found.lost, found.lost_bytes)
+        if cut.lost:
+            log_skipped(self._scope, self._stream, cut.lost, cut.lost_bytes)
         return Batch(
-            segment_ranges(found),
-            found.start.offsets,
-            found.end.offsets,
-            found.reached_end,
-            found.left_bytes,
-            found.lost,
-            found.lost_bytes,
+            segment_ranges(cut),
+            cut.start.offsets,
+            cut.end.offsets,
+            cut.reached_end,
+            cut.left_bytes,
+            cut.lost,
+            cut.lost_bytes,
         )
 
     def is_before(self, cut: Positions, other: Positions) -> bool:
@@ -113,10 +113,10 @@ class ClientStreamAccess:
         lost: list[LostBytes] = []
         reached_end = False
         while not reached_end:
-            found = self._admin.next_cut(self._scope, self._stream, start, end=end, on_truncation="skip")
-            ranges += segment_ranges(found)
-            lost += found.lost
-            start, reached_end = found.end.offsets, found.reached_end
+            cut = self._admin.next_cut(self._scope, self._stream, start, end=end, on_truncation="skip")
+            ranges += segment_ranges(cut)
+            lost += cut.lost
+            start, reached_end = cut.end.offsets, cut.reached_end
         return Unread(joined_ranges(ranges), lost)
 
     def planned(self, ranges: Sequence[SegmentRange], piece_bytes: int) -> Sequence[PlannedRange]:
@@ -143,7 +143,7 @@ class ClientStreamAccess:
     def _boundaries(self, asked: Sequence[tuple[SegmentRange, BoundaryQuestion | None]]) -> dict[int, int]:
         """The answers that are known, by segment. Questions of one request must not overlap."""
         questions = [(part.segment_id, question) for part, question in asked if question is not None]
-        found: dict[int, int] = {}
+        boundaries: dict[int, int] = {}
         for first in range(0, len(questions), RANGES_PER_PLAN_MAX):
             some = questions[first : first + RANGES_PER_PLAN_MAX]
             wanted = [
@@ -152,8 +152,8 @@ class ClientStreamAccess:
             ]
             for plan in self._range_plans(wanted, links=False):
                 if len(plan.pieces) > 1:
-                    found[plan.segment_id] = plan.pieces[0].end
-        return found
+                    boundaries[plan.segment_id] = plan.pieces[0].end
+        return boundaries
 
     def _range_plans(self, wanted: Sequence[RangeToPlan], *, links: bool) -> Sequence[RangePlan]:
         try:
@@ -189,9 +189,9 @@ class ClientStreams:
         self._links = links and options.read_history_from == "s3"
 
     def summaries(self, scope: str, pattern: str) -> Sequence[StreamSummary]:
-        found = (stream for stream in self._client.admin.list_streams(scope) if not stream.stream.startswith("_"))
+        streams = (stream for stream in self._client.admin.list_streams(scope) if not stream.stream.startswith("_"))
         return sorted(
-            (each for each in found if re.fullmatch(pattern, each.stream)), key=lambda summary: summary.stream
+            (each for each in streams if re.fullmatch(pattern, each.stream)), key=lambda summary: summary.stream
         )
 
     def view(self, scope: str, name: str) -> StreamView:

@@ -58,10 +58,10 @@ class ClientSink:
         self._admin.transactions.abort_labelled(self._scope, stream, prefix)
 
     def labelled(self, stream: str, prefix: str | None) -> list[LabelledTransaction]:
-        found = self._admin.transactions.list_open(self._scope, stream, label_prefix=prefix)
+        listed = self._admin.transactions.list_open(self._scope, stream, label_prefix=prefix)
         return [
             LabelledTransaction(entry.transaction, entry.label, entry.state)
-            for entry in found
+            for entry in listed
             if entry.label is not None
         ]
 

@@ -153,16 +153,16 @@ class _Token:
 def _tokens(text: str) -> Iterator[_Token]:
     at, end = 0, len(text.rstrip())
     while at < end:
-        found = _TOKEN.match(text, at, end)
-        if found is None:
+        match = _TOKEN.match(text, at, end)
+        if match is None:
             raise _invalid(f"{text[at : at + 20].strip()!r} is neither a name nor a type; quote a name as `name`")
-        at = found.end()
-        if found["word"] is not None:
-            yield _Token(found["word"])
-        elif found["mark"] is not None:
-            yield _Token(found["mark"], is_mark=True)
+        at = match.end()
+        if match["word"] is not None:
+            yield _Token(match["word"])
+        elif match["mark"] is not None:
+            yield _Token(match["mark"], is_mark=True)
         else:
-            yield _Token(found["quoted"].replace("``", "`"), is_quoted=True)
+            yield _Token(match["quoted"].replace("``", "`"), is_quoted=True)
 
 
 class _Parser:
@@ -179,24 +179,24 @@ class _Parser:
 
     def fields(self, depth: int) -> tuple[Field, ...]:
         """Fields with commas between them; a colon between name and type may be left out."""
-        found: dict[str, Field] = {}
+        fields: dict[str, Field] = {}
         while True:
             name = self._name()
-            if name.lower() in found:
+            if name.lower() in fields:
                 raise _invalid(f"the field {name!r} is given twice; Spark ignores the case of names")
             self._take(":")
-            found[name.lower()] = Field(name, self._type(depth))
+            fields[name.lower()] = Field(name, self._type(depth))
             self._fields += 1
             if self._fields > FIELDS_MAX:
                 raise _invalid(f"it has more than {FIELDS_MAX} fields")
             if not self._take(","):
-                return tuple(found.values())
+                return tuple(fields.values())
 
     def refuse(self, expected: str) -> NoReturn:
-        found = "the end" if self.next is None else repr(self.next.text[:50])
+        got = "the end" if self.next is None else repr(self.next.text[:50])
         if self.next is not None and self.next.text.lower() in ("not", "comment", "default"):
-            raise _invalid(f"{found} is not supported: a field has a name and a type only, and may always be null")
-        raise _invalid(f"there is {found} in the place of {expected}")
+            raise _invalid(f"{got} is not supported: a field has a name and a type only, and may always be null")
+        raise _invalid(f"there is {got} in the place of {expected}")
 
     def _type(self, depth: int) -> EventType:
         if depth > TYPE_NESTING_MAX:
@@ -238,9 +238,9 @@ class _Parser:
 
     def _in_brackets(self, depth: int) -> EventType:
         self._need("<")
-        found = self._type(depth + 1)
+        element = self._type(depth + 1)
         self._need(">")
-        return found
+        return element
 
     def _map(self, depth: int) -> MapType:
         self._need("<")

@@ -103,21 +103,21 @@ def _double(value: Any) -> float:
     if type(value) not in (int, float, Decimal):
         raise wrong_kind(value, "a number")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
-        found = float("inf")
-    if not isfinite(found):
+        number = float("inf")
+    if not isfinite(number):
         raise ValueError("the number is outside the range of double")
-    return found
+    return number
 
 
 def _float(value: Any) -> float:
-    found = _double(value)
+    number = _double(value)
     try:
-        struct.pack("<f", found)
+        struct.pack("<f", number)
     except OverflowError:
         raise ValueError("the number is outside the range of float") from None
-    return found
+    return number
 
 
 def _string(value: Any) -> str:
@@ -187,12 +187,12 @@ def _decimal(kind: DecimalType) -> Convert:
         elif type(value) not in (int, float, Decimal):
             raise wrong_kind(value, "a number")
         try:
-            found = Decimal(value).quantize(unit, context=_EXACTLY)
+            number = Decimal(value).quantize(unit, context=_EXACTLY)
         except (InvalidOperation, Inexact):
             raise ValueError(f"the number does not fit {kind} without rounding") from None
-        if not -limit < found < limit:  # abs() returns the digits of the default context only
+        if not -limit < number < limit:  # abs() returns the digits of the default context only
             raise ValueError(f"the number does not fit {kind} without rounding")
-        return found
+        return number
 
     return convert
 
@@ -252,10 +252,10 @@ def _texts(events: pa.BinaryArray) -> Sequence[str | bytes]:
 def _document(event: str | bytes, exact_numbers: bool) -> Document:
     if len(event) > RECORD_BYTES_MAX or (isinstance(event, str) and not _is_short(event)):
         raise RefusedJsonError(f"it has more than {RECORD_BYTES_MAX} bytes")
-    found = parse_json(event if isinstance(event, str) else text_of(event), exact_numbers=exact_numbers)
-    if type(found) is not dict:
+    document = parse_json(event if isinstance(event, str) else text_of(event), exact_numbers=exact_numbers)
+    if type(document) is not dict:
         raise RefusedJsonError("it is not a JSON object")
-    return found
+    return document
 
 
 def _is_short(text: str) -> bool:
@@ -389,12 +389,12 @@ class _Builder:
         as_they_are = _AS_THEY_ARE.get(str(kind))
         if as_they_are is not None and set(map(type, values)) <= as_they_are:
             try:
-                found = pa.array(values, wanted)
+                array = pa.array(values, wanted)
             except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
                 pass  # A number out of range, or half of a surrogate pair; the loop finds which.
             else:
-                if wanted != pa.float64() or pc.all(pc.is_finite(found)).as_py() is not False:
-                    return found
+                if wanted != pa.float64() or pc.all(pc.is_finite(array)).as_py() is not False:
+                    return array
         convert = converter(kind)
         converted: list[Any] = []
         for record, value in zip(records, values, strict=True):
@@ -437,8 +437,8 @@ class _Builder:
         names = self._scalars(ScalarType("string"), keys, owners, f"{path}.key")
         if names.null_count:  # Arrow wants keys; the record is bad, so it does not matter which.
             names = pc.fill_null(names, "")
-        found = self.column(kind.value, items, owners, f"{path}.value")
-        return pa.MapArray.from_arrays(pa.array([*starts, len(items)], pa.int32()), names, found)
+        item_values = self.column(kind.value, items, owners, f"{path}.value")
+        return pa.MapArray.from_arrays(pa.array([*starts, len(items)], pa.int32()), names, item_values)
 
     def _structs(self, kind: StructType, values: list[Any], records: Sequence[int], path: str) -> pa.Array:
         objects: list[dict[str, Any]] = []

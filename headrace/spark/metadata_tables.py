@@ -133,10 +133,10 @@ def _table(options: Mapping[str, str]) -> TableName:
 
 def _check_position(options: Mapping[str, str], own: Mapping[str, str]) -> None:
     """Refuses a lag that counts from no position, or from several."""
-    found = [name for name in _POSITIONS if name in options or name in own]
-    if len(found) != 1:
+    given = [name for name in _POSITIONS if name in options or name in own]
+    if len(given) != 1:
         raise invalid_option(
-            "metadata", f"a lag counts from one position: give one of {', '.join(_POSITIONS)}, not {len(found)}"
+            "metadata", f"a lag counts from one position: give one of {', '.join(_POSITIONS)}, not {len(given)}"
         )
     if "plans" in own and "checkpoint_location" not in own:
         raise invalid_option("plans", "it needs checkpoint_location, the checkpoint that the plans belong to")
@@ -171,9 +171,9 @@ def metadata_batches(options: MetadataOptions) -> list[pa.RecordBatch]:
 
 def _stream_rows(options: MetadataOptions, streams: Streams) -> Iterator[Row]:
     read = options.read
-    for found in streams.summaries(read.scope, read.stream_pattern or ANY_STREAM):
-        if read.reads(found.scope, found.stream):
-            yield {"scope_name": found.scope, "stream_name": found.stream, "tags": list(found.tags)}
+    for summary in streams.summaries(read.scope, read.stream_pattern or ANY_STREAM):
+        if read.reads(summary.scope, summary.stream):
+            yield {"scope_name": summary.scope, "stream_name": summary.stream, "tags": list(summary.tags)}
 
 
 def _stream_info_rows(options: MetadataOptions, streams: Streams) -> Iterator[Row]:
@@ -242,12 +242,12 @@ def _positions(options: MetadataOptions, streams: Streams) -> list[StreamCut]:
     if options.reader_group is not None:
         cuts = streams.group_cuts(read.scope, options.reader_group)
         return [cut for cut in cuts if read.stream_pattern == ANY_STREAM or read.reads(cut.scope, cut.stream)]
-    found: dict[str, Positions]
+    positions: dict[str, Positions]
     if options.checkpoint_location is not None:
-        found = finished_positions(read, options.checkpoint_location, options.plans)
+        positions = finished_positions(read, options.checkpoint_location, options.plans)
     else:
-        found = ReadPlans(read, streams).starts("earliest")
-    return [StreamCut.of(read.scope, name, cut) for name, cut in sorted(found.items())]
+        positions = ReadPlans(read, streams).starts("earliest")
+    return [StreamCut.of(read.scope, name, cut) for name, cut in sorted(positions.items())]
 
 
 def _of_segment(part: SegmentRange) -> Row:

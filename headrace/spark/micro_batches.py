@@ -182,19 +182,19 @@ class MicroBatches:
             for number, stream in enumerate(streams):
                 name = stream.stream
                 share = _share_bytes(budget_bytes, len(streams) - number)
-                found = ahead[name](share) if name in ahead else self._next(stream, positions.get(name), share)
-                if isinstance(found, _Jump):
-                    upcoming[name], left_bytes = found.head, None
-                if not isinstance(found, Batch):
+                planned = ahead[name](share) if name in ahead else self._next(stream, positions.get(name), share)
+                if isinstance(planned, _Jump):
+                    upcoming[name], left_bytes = planned.head, None
+                if not isinstance(planned, Batch):
                     continue
-                upcoming[name], ranges[name] = found.end, found.ranges
-                if not found.reached_end:
+                upcoming[name], ranges[name] = planned.end, planned.ranges
+                if not planned.reached_end:
                     behind.add(name)
                 end = None if self._end is None else self._end.get(name)
-                left = self._backlogs.behind(name, stream.access, found, end)
+                left = self._backlogs.behind(name, stream.access, planned, end)
                 left_bytes = None if left_bytes is None or left is None else left_bytes + left
                 if budget_bytes is not None:
-                    budget_bytes = max(1, budget_bytes - _length_bytes(found))
+                    budget_bytes = max(1, budget_bytes - _length_bytes(planned))
         self._behind = frozenset(behind)
         # Spark compares offsets as strings, so the same cut must keep its text, even if another version wrote the text.
         text = current if upcoming == positions else offset_text(self.options, upcoming)
@@ -215,12 +215,12 @@ class MicroBatches:
         asked = asked if len(streams) > 1 else []
 
         def settle(stream: StreamPlans, call: Future[_Found], own_share: int | None) -> _Found:
-            found = call.result()
-            if not isinstance(found, Batch) or own_share is None or own_share == share:
-                return found
-            if found.reached_end and _length_bytes(found) <= own_share:
-                return found
-            return self._next(stream, found.start, own_share)  # bytes that are lost before this start are logged
+            planned = call.result()
+            if not isinstance(planned, Batch) or own_share is None or own_share == share:
+                return planned
+            if planned.reached_end and _length_bytes(planned) <= own_share:
+                return planned
+            return self._next(stream, planned.start, own_share)  # bytes that are lost before this start are logged
 
         def ask(stream: StreamPlans) -> _Found:
             return self._next(stream, positions.get(stream.stream), share)

@@ -67,8 +67,8 @@ def one_of(options: Mapping[str, str], name: str, allowed: tuple[str, ...], defa
 def network_name(options: Mapping[str, str]) -> NetworkName | None:
     """The network of driver and executors. Without the option that of the driver's environment; None: neither says."""
     of_driver = {"network": value} if (value := os.environ.get(NETWORK_VARIABLE)) else {}
-    found: NetworkName | None = one_of({**of_driver, **options}, "network", get_args(NetworkName), None)
-    return found
+    network: NetworkName | None = one_of({**of_driver, **options}, "network", get_args(NetworkName), None)
+    return network
 
 
 def yes_or_no(options: Mapping[str, str], name: str, default: bool) -> bool:

@@ -70,15 +70,15 @@ class ReadPlans:
         options = self.options
         names: Iterable[str] = options.streams
         if not names:
-            names = (found.stream for found in self._streams.summaries(options.scope, options.stream_pattern or ""))
+            names = (summary.stream for summary in self._streams.summaries(options.scope, options.stream_pattern or ""))
         return tuple(name for name in names if self._wanted.takes_stream(options.scope, name))
 
     def stream(self, name: str) -> StreamPlans:
-        found = self._plans.get(name)
-        if found is None:
-            found = StreamPlans(self.options, name, self._streams.stream(self.options.scope, name))
-            self._plans[name] = found
-        return found
+        plans = self._plans.get(name)
+        if plans is None:
+            plans = StreamPlans(self.options, name, self._streams.stream(self.options.scope, name))
+            self._plans[name] = plans
+        return plans
 
     def starts(self, default: str) -> dict[str, Positions]:
         """The start of each stream, see `StreamPlans.start_cut`."""

@@ -80,11 +80,11 @@ def shared_client(
     """The client of this process for a controller. It is never closed; its thread ends with the process."""
     key = (os.getpid(), controller, auth, retry_s, network)
     with _lock:
-        found = _clients.get(key)
-        if found is None:
-            found = _clients[key] = SharedClient(Headrace(controller, auth=auth, retry_s=retry_s, network=network))
+        client = _clients.get(key)
+        if client is None:
+            client = _clients[key] = SharedClient(Headrace(controller, auth=auth, retry_s=retry_s, network=network))
             exempt_imports()
-        return found
+        return client
 
 
 def show_log_lines() -> None:

@@ -58,13 +58,13 @@ def record_rows(records: RecordFormat, part: SegmentRange, events: EventColumns)
         CorruptError: code "bad_record": an event does not fit the schema, and `on_bad_record` is fail. The message has
             its place and the reason.
     """
-    found = text_column(events.events) if records.is_text else json_columns(records.schema, events.events)
+    columns = text_column(events.events) if records.is_text else json_columns(records.schema, events.events)
     if records.on_bad_record == "column":
-        return RecordRows([*found.columns, *_corrupt_columns(found, events.events)], events)
-    if not found.bad:
-        return RecordRows(found.columns, events)
-    first = min(found.bad)
-    offset, reason = events.offsets[first].as_py(), found.bad[first]
+        return RecordRows([*columns.columns, *_corrupt_columns(columns, events.events)], events)
+    if not columns.bad:
+        return RecordRows(columns.columns, events)
+    first = min(columns.bad)
+    offset, reason = events.offsets[first].as_py(), columns.bad[first]
     if records.on_bad_record == "fail":
         raise CorruptError(
             f"the event at offset {offset} of segment {part.segment_id} of {part.scope}/{part.stream} does not fit the"
@@ -78,19 +78,19 @@ def record_rows(records: RecordFormat, part: SegmentRange, events: EventColumns)
         part.scope,
         part.stream,
         part.segment_id,
-        len(found.bad),
+        len(columns.bad),
         offset,
         reason,
     )
-    good = pa.array([record not in found.bad for record in range(len(events.events))], pa.bool_())
+    good = pa.array([record not in columns.bad for record in range(len(events.events))], pa.bool_())
     kept = EventColumns(events.events.filter(good), events.offsets.filter(good), 0)
-    return RecordRows([column.filter(good) for column in found.columns], kept)
+    return RecordRows([column.filter(good) for column in columns.columns], kept)
 
 
-def _corrupt_columns(found: JsonColumns, events: pa.BinaryArray) -> list[pa.Array]:
+def _corrupt_columns(columns: JsonColumns, events: pa.BinaryArray) -> list[pa.Array]:
     """The bad events and the reasons; null for good ones."""
-    bad = [record if record in found.bad else None for record in range(len(events))]
-    reasons = [found.bad.get(record) for record in range(len(events))]
+    bad = [record if record in columns.bad else None for record in range(len(events))]
+    reasons = [columns.bad.get(record) for record in range(len(events))]
     return [events.take(pa.array(bad, pa.int32())), pa.array(reasons, pa.string())]
 
 

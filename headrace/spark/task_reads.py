@@ -85,7 +85,7 @@ class WorkerReads:
         for index, planned in enumerate(partition):
             if planned.listing is None or not planned.listing.is_fresh(now_ms):
                 lacking.setdefault((planned.part.scope, planned.part.stream), []).append(index)
-        found = list(partition)
+        planned_ranges = list(partition)
         for (scope, stream), indexes in lacking.items():
             if len(indexes) == 1:
                 continue  # reading it asks for as many links as are used before they expire
@@ -98,8 +98,8 @@ class WorkerReads:
             except HeadraceError:
                 continue
             for index, new in zip(indexes, listed, strict=True):
-                found[index] = replace(found[index], listing=new.listing, endpoint=new.endpoint)
-        return tuple(found)
+                planned_ranges[index] = replace(planned_ranges[index], listing=new.listing, endpoint=new.endpoint)
+        return tuple(planned_ranges)
 
     def head(self, scope: str, stream: str) -> StreamCut:
         """Where a stream begins now."""
@@ -132,11 +132,11 @@ class WorkerReads:
             idle = self._idle.get((scope, stream), [])
             stale = [source for since_s, source in idle if since_s < oldest_s]
             fresh = [entry for entry in idle if entry[0] >= oldest_s]
-            found = fresh.pop()[1] if fresh else None
+            newest = fresh.pop()[1] if fresh else None
             self._idle[scope, stream] = fresh
         for source in stale:
             source.close()
-        return found
+        return newest
 
     def _new_source(self, scope: str, stream: str) -> StreamRanges:
         return StreamRanges(self._client().admin, scope, stream, give_up_after_s=self._options.patience_s)
@@ -159,10 +159,10 @@ def worker_reads(options: ReadOptions) -> WorkerReads:
     """Those of this process. They are never closed; connections end with the process."""
     key = (os.getpid(), options.controller, options.auth, options.patience_s, options.read_history_from)
     with _lock:
-        found = _reads.get(key)
-        if found is None:
-            found = _reads[key] = WorkerReads(options)
-        return found
+        reads = _reads.get(key)
+        if reads is None:
+            reads = _reads[key] = WorkerReads(options)
+        return reads
 
 
 SMALL_RANGE_BYTES = 1024 * 1024

@@ -97,11 +97,11 @@ class WrittenBatch:
 
 def transactions_of(reports: Iterable[TaskReport]) -> dict[str, Sequence[str]]:
     """The transactions of all tasks by stream, in the order of the tasks."""
-    found: dict[str, list[str]] = {}
+    by_stream: dict[str, list[str]] = {}
     for report in reports:
         for stream, transaction in report.transactions:
-            found.setdefault(stream, []).append(transaction)
-    return dict(found)
+            by_stream.setdefault(stream, []).append(transaction)
+    return dict(by_stream)
 
 
 # Whether a batch was committed by an earlier run of its query; tasks ask with as few requests as possible.

@@ -46,10 +46,10 @@ class HeadraceFilteringReader(HeadraceBatchReader):
             is_own = _column(each) in own
             if is_own and isinstance(each, IsNotNull):
                 continue  # none of our columns is ever null
-            found = _condition(each) if is_own else None
-            if found is not None:
-                conditions.append(found)
-            if found is None or not found.is_of_segment:
+            condition = _condition(each) if is_own else None
+            if condition is not None:
+                conditions.append(condition)
+            if condition is None or not condition.is_of_segment:
                 left.append(each)
         self._wanted = RangeFilter(tuple(conditions))
         return left
@@ -67,5 +67,5 @@ def _condition(pushed: Filter) -> Condition | None:
     if comparison is None:
         return None
     column, value = pushed.attribute[0], pushed.value  # type: ignore[attr-defined]
-    found = Condition(column, comparison, tuple(value) if comparison == "in" else value)
-    return found if found.is_known else None
+    condition = Condition(column, comparison, tuple(value) if comparison == "in" else value)
+    return condition if condition.is_known else None

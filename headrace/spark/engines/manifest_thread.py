@@ -265,5 +265,5 @@ class ManifestThread:
 
 def _batch(offset: object) -> int | None:
     """The file source counts its batches. Its offset is a dict on Spark 3.5, and the text of one later."""
-    found = re.search(r"logOffset\D+(\d+)", str(offset))
-    return None if found is None else int(found[1])
+    match = re.search(r"logOffset\D+(\d+)", str(offset))
+    return None if match is None else int(match[1])

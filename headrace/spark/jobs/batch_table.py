@@ -342,10 +342,10 @@ def _version_name(number: int) -> str:
 
 def query_of(batch: DataFrame) -> str:
     """The id of the query that a batch of `foreachBatch` belongs to: that of its checkpoint, also after a restart."""
-    found = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    if not found:
+    query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if not query_id:
         raise IllegalStateError("a batch has a query id only within foreachBatch")
-    return str(found)
+    return str(query_id)
 
 
 def open_table(spark: SparkSession, root: str) -> BatchTable:

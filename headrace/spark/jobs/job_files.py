@@ -71,8 +71,8 @@ class HadoopFiles:
         path, system = self._resolved(directory)
         if not system.exists(path):
             return []
-        found = (str(status.getPath().getName()) for status in system.listStatus(path))
-        return sorted(name for name in found if not name.startswith((".", "_")))
+        names = (str(status.getPath().getName()) for status in system.listStatus(path))
+        return sorted(name for name in names if not name.startswith((".", "_")))
 
     def exists(self, path: str) -> bool:
         file, system = self._resolved(path)

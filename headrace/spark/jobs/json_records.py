@@ -47,10 +47,10 @@ def common_type(first: str, second: str) -> str:
     return "double" if {first, second} == {"bigint", "double"} else "string"
 
 
-def common_types(found: Iterable[tuple[str, str]]) -> dict[str, str]:
+def common_types(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The type of each field, from pairs of field and type in any order."""
     types: dict[str, str] = {}
-    for name, type_ in found:
+    for name, type_ in fields:
         types[name] = common_type(types[name], type_) if name in types else type_
     return types
 
@@ -73,7 +73,7 @@ def _fields(text: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def extended(columns: Mapping[str, str], found: Mapping[str, str], reserved: Collection[str]) -> dict[str, str]:
+def extended(columns: Mapping[str, str], fields: Mapping[str, str], reserved: Collection[str]) -> dict[str, str]:
     """`columns` and, after them in alphabetical order, those of new fields.
 
     Spark and most catalogs ignore the case of column names. So a field gets no column if its name is empty, or differs
@@ -81,9 +81,9 @@ def extended(columns: Mapping[str, str], found: Mapping[str, str], reserved: Col
     """
     grown = dict(columns)
     taken = {name.lower() for name in (*columns, *reserved)}
-    for name in sorted(found):
+    for name in sorted(fields):
         if name and name.lower() not in taken:
-            grown[name] = found[name]
+            grown[name] = fields[name]
             taken.add(name.lower())
     return grown
 
@@ -182,8 +182,8 @@ def quarantined(records: DataFrame) -> DataFrame:
 def fields_without_column(records: DataFrame, columns: Collection[str]) -> dict[str, str]:
     """Names and types of the new fields in the good records; starts a job."""
     texts = records.filter(has_new_fields(columns)).select(F.col("event").cast("string").alias("text"))
-    found = texts.mapInArrow(partial(_new_fields, tuple(columns)), "name string, type string").distinct().collect()
-    return common_types((row["name"], row["type"]) for row in found)
+    types = texts.mapInArrow(partial(_new_fields, tuple(columns)), "name string, type string").distinct().collect()
+    return common_types((row["name"], row["type"]) for row in types)
 
 
 def _new_fields(known: tuple[str, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -191,9 +191,9 @@ def _new_fields(known: tuple[str, ...], batches: Iterator[pa.RecordBatch]) -> It
     import pyarrow as pa
 
     for batch in batches:
-        found = new_fields(batch.column(0).to_pylist(), known)
+        fields = new_fields(batch.column(0).to_pylist(), known)
         yield pa.RecordBatch.from_pydict(
-            {"name": pa.array(found.keys(), pa.string()), "type": pa.array(found.values(), pa.string())}
+            {"name": pa.array(fields.keys(), pa.string()), "type": pa.array(fields.values(), pa.string())}
         )
 
 

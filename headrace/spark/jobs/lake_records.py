@@ -93,5 +93,5 @@ def _date(rows: DataFrame, field: str, type_: str | None) -> Column:
         in_range = value.between(YEAR_1_MS, YEAR_10000_MS - 1)  # others are not milliseconds, or overflow an int
         days = F.floor(F.when(in_range, value) / DAY_MS).cast("int")
         return F.date_from_unix_date(days).cast("string")
-    found = F.regexp_extract(value.cast("string"), r"^(\d{4}-\d{2}-\d{2})", 1)
-    return F.when(found != "", found)
+    date = F.regexp_extract(value.cast("string"), r"^(\d{4}-\d{2}-\d{2})", 1)
+    return F.when(date != "", date)

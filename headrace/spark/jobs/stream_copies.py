@@ -53,7 +53,7 @@ class StreamCopy:
             events = classified(events, {self._key_field: "string"})
             field = F.when(F.col("reason").isNull(), F.col("record").getField(self._key_field))
         of_segment = F.concat(F.lit("segment "), F.col("segment_id").cast("string"))
-        found = events.withColumn("field", field)
-        return found.select(
+        keyed = events.withColumn("field", field)
+        return keyed.select(
             "event", "segment_id", "offset", "field", F.coalesce("field", of_segment).alias("routing_key")
         )

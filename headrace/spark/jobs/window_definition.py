@@ -56,12 +56,12 @@ class WindowDefinition:
 
     def totals(self) -> dict[str, tuple[str, int]]:
         """The columns with totals after the count: how rows are added up, and the index of the field in `values`."""
-        found = {}
+        columns = {}
         for how, fields in (("sum", self.sums), ("min", self.minima), ("max", self.maxima)):
             for field in fields:
                 index = self.values.index(field)
-                found[f"{how}_{index}"] = (how, index)
-        return found
+                columns[f"{how}_{index}"] = (how, index)
+        return columns
 
     def columns(self) -> dict[str, str]:
         """Names and types of the columns in the table of sums: a row is a window of some keys."""

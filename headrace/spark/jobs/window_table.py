@@ -169,17 +169,17 @@ class WindowTable:
     ) -> BatchSums | None:
         """Add a batch that ends at `position`; None, and nothing is written, if it is in the table already."""
         assert self.progress.closing_ms is None, "finish() comes first"
-        found: list[BatchSums] = []
+        written_sums: list[BatchSums] = []
 
         def written(path: Callable[[str], str]) -> BatchRows:
             sums = write(path)
-            found.append(sums)
+            written_sums.append(sums)
             return BatchRows(sums.rows, state=self.progress.with_batch(position, sums.newest_ms).to_json())
 
         if self._table.add_batch(query_id, batch_id, written) is None:
             return None
-        self.progress = self.progress.with_batch(position, found[0].newest_ms)
-        return found[0]
+        self.progress = self.progress.with_batch(position, written_sums[0].newest_ms)
+        return written_sums[0]
 
     def finish(self) -> int:
         """Finish the closing that an earlier run has decided, if there is one; how many windows were new."""
@@ -251,17 +251,17 @@ def timed(events: DataFrame, definition: WindowDefinition, closed_ms: int | None
     field = F.col("record").getField
     keys = {name: field(key) for name, key in zip(definition.key_columns(), definition.keys, strict=True)}
     values = {f"value_{number}": field(name) for number, name in enumerate(definition.values)}
-    found = records.withColumns({**keys, **values, "time_text": field(definition.time_field)})
+    records_with_fields = records.withColumns({**keys, **values, "time_text": field(definition.time_field)})
     texts = {name: F.expr(f"try_cast({name} as {VALUE_TYPE})") for name in values}
-    found = found.withColumns({f"{name}_exact": decimal for name, decimal in texts.items()})
+    records_with_fields = records_with_fields.withColumns({f"{name}_exact": decimal for name, decimal in texts.items()})
     time_ms = F.when(F.col("time_text").rlike(_MILLISECONDS), F.expr("try_cast(time_text as bigint)")).when(
         F.col("time_text").rlike(_DATE_AND_TIME), F.unix_millis(F.expr("try_cast(time_text as timestamp)"))
     )
     in_range = time_ms.between(YEAR_1_MS, YEAR_10000_MS - 1)
-    found = found.withColumn("time_ms", F.when(in_range, time_ms))
+    records_with_fields = records_with_fields.withColumn("time_ms", F.when(in_range, time_ms))
     last_start = F.col("time_ms") - F.pmod(F.col("time_ms"), F.lit(definition.slide_ms))
-    found = found.withColumn("last_start", last_start)
-    return found.withColumns(_reasons(definition, list(values), closed_ms, latest_ms)).drop(*values)
+    records_with_fields = records_with_fields.withColumn("last_start", last_start)
+    return records_with_fields.withColumns(_reasons(definition, list(values), closed_ms, latest_ms)).drop(*values)
 
 
 def _reasons(
@@ -346,9 +346,9 @@ def _result_events(definition: WindowDefinition, batches: Iterator[pa.RecordBatc
 
     for batch in batches:
         rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        found = [result_event(definition, row) for row in rows]
-        events = pa.array([event for event, _ in found], pa.binary())
-        keys = pa.array([key for _, key in found], pa.string())
+        results = [result_event(definition, row) for row in rows]
+        events = pa.array([event for event, _ in results], pa.binary())
+        keys = pa.array([key for _, key in results], pa.string())
         yield pa.RecordBatch.from_arrays([events, keys], ["event", "routing_key"])
 
 

@@ -171,16 +171,16 @@ class WindowedCounts:
         sums = partial_sums(records, self._definition, closed_ms).coalesce(tasks)
         sums.write.mode("overwrite").parquet(path(SUMS))
         written = read_rows(self._spark, [path(SUMS)], self._definition.columns() | OUTCOMES)
-        found = written.groupBy("outcome").agg(F.count(F.lit(1)), F.sum(COUNT), F.max("newest_ms")).collect()
-        rows = {SUMS: sum(int(each[1]) for each in found if each[0] is None), QUARANTINE: 0}
-        by_outcome = {str(each[0]): int(each[2]) for each in found if each[0] is not None}
+        totals = written.groupBy("outcome").agg(F.count(F.lit(1)), F.sum(COUNT), F.max("newest_ms")).collect()
+        rows = {SUMS: sum(int(each[1]) for each in totals if each[0] is None), QUARANTINE: 0}
+        by_outcome = {str(each[0]): int(each[2]) for each in totals if each[0] is not None}
         counts.events = sum(by_outcome.values())
         counts.late = sum(by_outcome.get(outcome, 0) for outcome in (LATE, PARTLY_LATE))
         counts.bad = counts.events - counts.late - by_outcome.get(GOOD, 0)
         if counts.late or counts.bad:
             quarantined(to_quarantine(records)).coalesce(1).write.mode("overwrite").parquet(path(QUARANTINE))
             rows[QUARANTINE] = counts.late + counts.bad
-        newest = [int(each[3]) for each in found if each[3] is not None]
+        newest = [int(each[3]) for each in totals if each[3] is not None]
         return BatchSums(rows, max(newest, default=None))
 
 
