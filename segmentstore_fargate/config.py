@@ -325,11 +325,11 @@ def _read_log_compression(environment: Mapping[str, str], zone: str) -> bool:
 
 
 def _read_networks(environment: Mapping[str, str], name: str) -> tuple[Network, ...]:
-    found = environment.get(name, "")
+    value = environment.get(name, "")
     try:
-        return tuple(ip_network(network.strip()) for network in found.split(",") if network.strip())
+        return tuple(ip_network(network.strip()) for network in value.split(",") if network.strip())
     except ValueError as error:
-        raise InvalidRequestError(f"{name} is {found!r}, expected networks such as 10.0.0.0/16: {error}") from error
+        raise InvalidRequestError(f"{name} is {value!r}, expected networks such as 10.0.0.0/16: {error}") from error
 
 
 def _read_zone_networks(environment: Mapping[str, str]) -> ZoneNetworks:

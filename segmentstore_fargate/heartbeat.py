@@ -152,10 +152,10 @@ class Heartbeat:
         if self._lease.replica_id != replica_id:
             await self.beat()
 
-    def take_map(self, found: StoredMap) -> None:
+    def take_map(self, stored_map: StoredMap) -> None:
         """Remember a map that was read, unless a newer one was read meanwhile."""
-        if found.version is not None and found.version >= (self.map.version or 0):
-            self.map = found
+        if stored_map.version is not None and stored_map.version >= (self.map.version or 0):
+            self.map = stored_map
 
     async def confirm(self, container: int, epoch: int) -> None:
         """Check that this store still owns a container that it is about to serve.
@@ -166,9 +166,9 @@ class Heartbeat:
             FencedError: another store has claimed it.
             ThrottledError, UnavailableError: the metadata store does not answer.
         """
-        _, found = await self.in_thread(lambda: self._records.map_and_claims([container]))
-        if found[container] != epoch:
-            raise taken_over(container, epoch, found[container])
+        _, claims = await self.in_thread(lambda: self._records.map_and_claims([container]))
+        if claims[container] != epoch:
+            raise taken_over(container, epoch, claims[container])
 
     async def announce_leaving(self) -> None:
         """Mark the lease as that of a store that is stopping; raises as `beat`."""
@@ -187,8 +187,8 @@ class Heartbeat:
     def _try_to_register(self) -> float:
         """Seconds to wait before the next attempt; 0 if it is done."""
         now_ms = self._clock.now_ms()
-        found = self._records.lease(self._identity.store_id)
-        former = found.lease if found else None
+        stored = self._records.lease(self._identity.store_id)
+        former = stored.lease if stored else None
         wait_ms = 0 if self._serves_something() else giving_way_ms(former, now_ms)
         self._gave_way = wait_ms > 0
         wait_ms = wait_ms or registration_wait_ms(former, self._identity.volume, now_ms)
@@ -199,7 +199,7 @@ class Heartbeat:
         if self._leaving:
             lease = leaving(lease, now_ms)
         self._taken_up = lease
-        self._write_lease(lease, found.version if found else None, port.writes)
+        self._write_lease(lease, stored.version if stored else None, port.writes)
         return 0.0
 
     def _take_port(self) -> TakenPort:
@@ -251,25 +251,25 @@ class Heartbeat:
 
     def _take_stock(self) -> None:
         """Find out why the lease changed: a lost reply to a write, its end by another store, or another process."""
-        found = self._records.lease(self._identity.store_id)
-        if found is not None and not self._is_own(found.lease):
+        stored = self._records.lease(self._identity.store_id)
+        if stored is not None and not self._is_own(stored.lease):
             store_id = self._identity.store_id
             raise FencedError(f"another process serves as {store_id}: give every store a HEADRACE_STORE_ID of its own")
-        if found is not None and not found.lease.has_ended:
+        if stored is not None and not stored.lease.has_ended:
             # As the record has it: a port that no lease names may be another store's meanwhile.
-            external = found.lease.external
-            self._lease = replace(self._lease, incarnation=found.lease.incarnation, external=external)
-            self._version = found.version
+            external = stored.lease.external
+            self._lease = replace(self._lease, incarnation=stored.lease.incarnation, external=external)
+            self._version = stored.version
             self._write_lease(renewed(self._lease, self._clock.now_ms()), self._version)
             return
         _log.warning("event=lease_was_ended incarnation=%d", self._lease.incarnation)
         self._take_up_again()
 
-    def _is_own(self, found: StoreLease) -> bool:
+    def _is_own(self, lease: StoreLease) -> bool:
         """Whether this process wrote the lease, perhaps without getting the reply. No other process has its disk."""
         taken_up = self._taken_up
-        is_taken_up = (found.incarnation, found.volume) == (taken_up.incarnation, taken_up.volume)
-        return is_taken_up or found.incarnation == self._lease.incarnation
+        is_taken_up = (lease.incarnation, lease.volume) == (taken_up.incarnation, taken_up.volume)
+        return is_taken_up or lease.incarnation == self._lease.incarnation
 
     def _take_up_again(self) -> None:
         """Register a new lease. Raises UnavailableError if that must wait, so that the gate is not extended."""
@@ -288,11 +288,11 @@ class Heartbeat:
         unchecked = dict(self._store.claims)
         while True:
             asked = sorted(unchecked)
-            stored_map, found = await self.in_thread(lambda asked=asked: self._records.map_and_claims(asked))  # type: ignore[misc]
+            stored_map, claims = await self.in_thread(lambda asked=asked: self._records.map_and_claims(asked))  # type: ignore[misc]
             self.take_map(stored_map)
             for container, epoch in unchecked.items():
-                if found[container] != epoch:
-                    self._store.lose_claim(container, epoch, taken_over(container, epoch, found[container]))
+                if claims[container] != epoch:
+                    self._store.lose_claim(container, epoch, taken_over(container, epoch, claims[container]))
             checked |= unchecked
             # A claim may have been added meanwhile. The gate must not open before it was checked.
             unchecked = {each: epoch for each, epoch in self._store.claims.items() if checked.get(each) != epoch}
@@ -310,8 +310,8 @@ async def until_answered(what: str, ask: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(START_RETRY_S)
 
 
-def taken_over(container: int, epoch: int, found: int | None) -> FencedError:
+def taken_over(container: int, epoch: int, claimed: int | None) -> FencedError:
     return FencedError(
-        f"container {container} was taken over: its claim has epoch {found}, this store had {epoch}",
+        f"container {container} was taken over: its claim has epoch {claimed}, this store had {epoch}",
         details={"container": container},
     )

@@ -50,17 +50,17 @@ def settle_layout(data_dir: Path, layout: Layout, copies: int = 1) -> None:
     lock = os.open(data_dir / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of one store start at the same moment
-        found = _read(data_dir / LAYOUT_NAME)
-        if found == wanted:
+        present = _read(data_dir / LAYOUT_NAME)
+        if present == wanted:
             return
         logs = sorted({str(path.parent.relative_to(data_dir)) for path in _log_files(data_dir)})
         if logs and copies == 1:
             raise IllegalStateError(
-                f"{data_dir} has logs laid out as {found or 'in an unknown way'}, but the settings ask for {wanted}: "
+                f"{data_dir} has logs laid out as {present or 'in an unknown way'}, but the settings ask for {wanted}: "
                 "start with the old numbers of processes and stores (HEADRACE_PROCESSES, HEADRACE_STORE_COUNT, "
                 "HEADRACE_STORE_INDEX, HEADRACE_CONTAINER_COUNT), or shut the store down gracefully with "
                 f"them and then move {', '.join(logs)} away: a store with an empty volume starts from tier 2",
-                details={"found": found, "wanted": wanted},
+                details={"found": present, "wanted": wanted},
             )
         _write(data_dir, wanted)
     finally:
@@ -111,8 +111,8 @@ def volume_id(data_dir: Path, random_id: str) -> str:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of one store start at the same moment
         with contextlib.suppress(FileNotFoundError):
-            if found := path.read_text():  # empty: a release that did not sync it has lost it in a power failure
-                return found
+            if stored_id := path.read_text():  # empty: a release that did not sync it has lost it in a power failure
+                return stored_id
         unfinished = data_dir / f"{_VOLUME_NAME}.{random_id}"
         _write_synced(unfinished, random_id)
         unfinished.rename(path)

@@ -226,8 +226,8 @@ class Membership:
 
     def _find_place(self) -> StoredMap:
         """Take unassigned containers of the share, or else recompute the whole map. Returns the map."""
-        found = take_unassigned(self._records, self.identity.store_id, self._place.share)
-        if not found.containers_of(self.identity.store_id):
+        container_map = take_unassigned(self._records, self.identity.store_id, self._place.share)
+        if not container_map.containers_of(self.identity.store_id):
             assign_containers(self._records, self._place.container_count, self._clock.now_ms())
         return self._records.container_map()
 
@@ -294,14 +294,14 @@ class Membership:
     async def _claim(self, seen: ContainerState | int) -> int | None:
         """Claim a container; None if it is not free, or must not be opened here any more."""
         if isinstance(seen, int):
-            (found,) = await self._in_thread(lambda: self._records.containers([seen]))
-            if await self._action(found, self._map.map) is not ContainerAction.OPEN:
+            (state,) = await self._in_thread(lambda: self._records.containers([seen]))
+            if await self._action(state, self._map.map) is not ContainerAction.OPEN:
                 return None
         else:
-            found = seen
-        own, in_s3 = self.identity, self._store.layout.class_of(found.container) is LogClass.S3
+            state = seen
+        own, in_s3 = self.identity, self._store.layout.class_of(state.container) is LogClass.S3
         claim = ContainerClaim(own.store_id, own.host, own.port, own.zone, log_in_s3=in_s3, tls_name=own.tls_name)
-        return await self._in_thread(lambda: claim_free_container(self._records, found, claim, self._clock.now_ms()))
+        return await self._in_thread(lambda: claim_free_container(self._records, state, claim, self._clock.now_ms()))
 
     async def _hand_over_due(self, container_map: ContainerMap) -> None:
         """Hand over containers that the map assigns to other stores, if those stores can take over."""
@@ -313,8 +313,8 @@ class Membership:
             if is_due and self._hand_overs.may_begin(container):
                 due.setdefault(container_map.stores[container], []).append(container)
         for taker, containers in due.items():
-            found = await self._in_thread(lambda taker=taker: self._records.lease(taker))  # type: ignore[misc]
-            if found is not None and found.lease.state is StoreState.SERVING:
+            stored = await self._in_thread(lambda taker=taker: self._records.lease(taker))  # type: ignore[misc]
+            if stored is not None and stored.lease.state is StoreState.SERVING:
                 for each in containers:
                     if each in self._store.owned and self._hand_overs.may_begin(each):
                         self._hand_overs.begin(each)

@@ -83,8 +83,8 @@ Reading = Callable[[MinuteMetrics, str], float | None]
 
 def _count(totals: Callable[[MeasuredStore], Totals | float]) -> Reading:
     def read(minute: MinuteMetrics, name: str) -> float:
-        found = totals(minute.measured)
-        return minute.grown(name, found if isinstance(found, Mapping) else {"": found})
+        total = totals(minute.measured)
+        return minute.grown(name, total if isinstance(total, Mapping) else {"": total})
 
     return read
 
@@ -95,8 +95,8 @@ def _gauge(value: Callable[[MeasuredStore], float]) -> Reading:
 
 def _percentile(histogram: Callable[[MeasuredStore], Histogram], share: float) -> Reading:
     def read(minute: MinuteMetrics, name: str) -> float | None:
-        found = histogram(minute.measured)
-        seconds = percentile(found.bounds, minute.new_counts(name, found), share)
+        counts = histogram(minute.measured)
+        seconds = percentile(counts.bounds, minute.new_counts(name, counts), share)
         return None if seconds is None else seconds * _MS_PER_S
 
     return read

@@ -170,11 +170,11 @@ class ContainerOpenings:
         step = opening.progress.step
         await self._store.opening_failed(opening, error)
         progress = opening.progress
-        found = (opening.container, opening.epoch, step, progress.failures[step], progress.retry_s, progress.error)
+        fields = (opening.container, opening.epoch, step, progress.failures[step], progress.retry_s, progress.error)
         if progress.quarantined:
             _log.critical(
-                "event=container_quarantined container=%d epoch=%s step=%s failures=%d retry_s=%.1f error=%r", *found
+                "event=container_quarantined container=%d epoch=%s step=%s failures=%d retry_s=%.1f error=%r", *fields
             )
         else:
-            _log.warning("event=opening_retry container=%d epoch=%s step=%s failures=%d retry_s=%.1f error=%r", *found)
+            _log.warning("event=opening_retry container=%d epoch=%s step=%s failures=%d retry_s=%.1f error=%r", *fields)
         self._tried.set()

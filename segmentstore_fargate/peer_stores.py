@@ -111,10 +111,10 @@ class PeerStores:
     async def look(self) -> None:
         """Read the leases, and end those of stores that have ended."""
         named, self._named = self._named, set()
-        found = await asyncio.to_thread(self._records.leases)
+        leases = await asyncio.to_thread(self._records.leases)
         self._looked_for = named
-        self._leases, self._plans = [each.lease for each in found], {}
-        ended = self._ended(found)
+        self._leases, self._plans = [each.lease for each in leases], {}
+        ended = self._ended(leases)
         away = {lease.store_id for lease in self._leases if not lease.keeps_containers}
         is_news = self._away is not None and bool(away - self._away)
         self._away = away | {stored.lease.store_id for stored in ended}
@@ -122,12 +122,12 @@ class PeerStores:
             await asyncio.to_thread(self._end, ended)
             await self._on_ended()
 
-    def _ended(self, found: Sequence[StoredLease]) -> list[StoredLease]:
+    def _ended(self, leases: Sequence[StoredLease]) -> list[StoredLease]:
         """Note which leases have changed; return those of stores that have ended without a notice."""
         now_s, seen = self._clock.monotonic_s(), self._seen
         self._seen = {}
         ended = []
-        for stored in found:
+        for stored in leases:
             store_id, replica = stored.lease.store_id, replica_of(stored.lease)
             version, since_s = seen.get(store_id, (stored.version, now_s))
             if version != stored.version:

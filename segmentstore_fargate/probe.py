@@ -31,10 +31,10 @@ def problems(configs: Sequence[StoreConfig]) -> list[str]:
     """Describe what is wrong with a store, given the settings of its processes."""
     known = [each.health_port for each in configs if each.health_port]
     settled = {each.health_port for each in configs if each.health_port and was_settled(each.data_dir, each.process)}
-    found = dead_processes(known, settled) + unsettled_processes(configs)
+    failures = dead_processes(known, settled) + unsettled_processes(configs)
     if len(known) < len(configs):
-        found.append("HEADRACE_HEALTH_PORT names no port to check")
-    return found
+        failures.append("HEADRACE_HEALTH_PORT names no port to check")
+    return failures
 
 
 def unsettled_processes(configs: Iterable[StoreConfig]) -> list[str]:
@@ -51,20 +51,20 @@ def dead_processes(ports: Sequence[int], may_restart: Collection[int] = ()) -> l
 
     At a port of `may_restart` no process has to listen. One that listens there has to answer.
     """
-    found = []
+    failures = []
     for port in ports:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
         try:
             connection.request("GET", "/health")
             answer = connection.getresponse()
             if answer.status != _HTTP_OK:
-                found.append(f"port {port}: {answer.read().decode(errors='replace')}")
+                failures.append(f"port {port}: {answer.read().decode(errors='replace')}")
         except (OSError, http.client.HTTPException) as error:
             if not (isinstance(error, ConnectionRefusedError) and port in may_restart):
-                found.append(f"port {port}: {error!r}")
+                failures.append(f"port {port}: {error!r}")
         finally:
             connection.close()
-    return found
+    return failures
 
 
 def main() -> int:
@@ -75,10 +75,10 @@ def main() -> int:
     except InvalidRequestError as error:
         print(error.message, file=sys.stderr)
         return 1
-    found = problems(configs)
-    for problem in found:
+    failures = problems(configs)
+    for problem in failures:
         print(problem, file=sys.stderr)
-    return 1 if found else 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -52,11 +52,11 @@ def _positions(measured: MeasuredReplication) -> Values:
 
 
 def _states(measured: MeasuredReplication) -> Values:
-    found: Counter[tuple[str, ...]] = Counter()
+    states: Counter[tuple[str, ...]] = Counter()
     for number, log in sorted(measured.ledgers.owned.items()):
         if log.writer is not None:
-            found.update((str(number), state.value) for state in log.writer.member_states().values())
-    return found
+            states.update((str(number), state.value) for state in log.writer.member_states().values())
+    return states
 
 
 REPLICATION_METRICS: Final[tuple[Metric[MeasuredReplication], ...]] = (

@@ -373,7 +373,7 @@ class ContainerOpening:
 
 async def drop_past_log(ledgers: LedgerStore, container: int, pointer: SnapshotPointer | None) -> None:
     """Discard the container's log on this volume if a newer epoch has taken over the container since."""
-    found = ledgers.epochs().get(container)
-    if found is not None and pointer is not None and pointer.epoch > found:
-        _log.warning("event=log_of_the_past container=%d epoch=%d newer_epoch=%d", container, found, pointer.epoch)
+    epoch = ledgers.epochs().get(container)
+    if epoch is not None and pointer is not None and pointer.epoch > epoch:
+        _log.warning("event=log_of_the_past container=%d epoch=%d newer_epoch=%d", container, epoch, pointer.epoch)
         await ledgers.forget(container)

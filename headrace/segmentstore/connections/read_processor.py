@@ -205,11 +205,11 @@ class ReadProcessor:
 
     async def _read_evicted(self, owned: OwnedContainer, command: wire.ReadSegment) -> None:
         try:
-            found = await owned.container.find(command.segment)
+            segment = await owned.container.find(command.segment)
         except HeadraceError as error:
             self._fail(command, error)
             return
-        if found is not None:
+        if segment is not None:
             self._repeat(command)
         else:
             self._reply_later(owned, wire.NoSuchSegment(command.request_id, command.segment, "", command.offset))
@@ -288,7 +288,7 @@ class ReadProcessor:
         self, owned: OwnedContainer, segment: Segment, command: wire.ReadSegment, length: int
     ) -> None:
         try:
-            found = await self._read_counted(owned, segment, command, length)
+            stored = await self._read_counted(owned, segment, command, length)
         except NotFoundError:
             self.read(command)  # the segment was removed or truncated meanwhile; this sends the reply for that
             self.sending_possible()
@@ -298,8 +298,8 @@ class ReadProcessor:
             return
         metrics = self._session.store.metrics
         metrics.storage_reads += 1
-        metrics.storage_read_bytes += len(found.data)
-        self._send_found(segment, command, [found.data], [], found.ordering, found.token)
+        metrics.storage_read_bytes += len(stored.data)
+        self._send_found(segment, command, [stored.data], [], stored.ordering, stored.token)
         self.sending_possible()
 
     async def _read_counted(

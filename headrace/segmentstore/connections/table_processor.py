@@ -180,9 +180,9 @@ class TableProcessor:
     async def _read_keys(self, command: wire.ReadTableKeys) -> None:
         first, last = _bounds(command)
         async with self._tables(command.segment).use(command.segment) as table:
-            found = await table_requests.page_of_keys(table, first, last, max(command.suggested_key_count, 1))
+            page = await table_requests.page_of_keys(table, first, last, max(command.suggested_key_count, 1))
             await table.read_is_durable()
-        keys = tuple(wire.TableKey(key, place.version) for key, place in found)
+        keys = tuple(wire.TableKey(key, place.version) for key, place in page)
         token = keys[-1].key if keys else command.continuation_token
         self._session.send(wire.TableKeysRead(command.request_id, command.segment, keys, token))
 
@@ -196,16 +196,16 @@ class TableProcessor:
 
     async def _read_delta(self, command: wire.ReadTableEntriesDelta) -> None:
         async with self._tables(command.segment).use(command.segment) as table:
-            found = await table_requests.delta(table, command.from_position, max(command.suggested_entry_count, 1))
+            delta = await table_requests.delta(table, command.from_position, max(command.suggested_entry_count, 1))
             await table.read_is_durable()
         self._session.send(
             wire.TableEntriesDeltaRead(
                 command.request_id,
                 command.segment,
-                tuple(found.entries),
-                found.should_clear,
-                found.reached_end,
-                found.last_position,
+                tuple(delta.entries),
+                delta.should_clear,
+                delta.reached_end,
+                delta.last_position,
             )
         )
 

@@ -109,26 +109,26 @@ class Backfill:
             OSError: the log cannot be read.
         """
         while self._promised:
-            found = await asyncio.to_thread(self._read_slice)
-            if not found:
+            appends = await asyncio.to_thread(self._read_slice)
+            if not appends:
                 missing = sum(map(len, self._promised.values()))
                 raise CorruptError(f"the log of container {self._container} lacks {missing} appends")
-            for place, content in found:
+            for place, content in appends:
                 self._place(place, content)
         self._entries = iter(())  # release the mapped part of the log and the positions of its entries
         self._queue.settle(resolve)
 
     def _read_slice(self) -> list[tuple[_Place, memoryview]]:
         """Read the next operations of the log; none at its end."""
-        found: list[tuple[_Place, memoryview]] = []
+        appends: list[tuple[_Place, memoryview]] = []
         read_bytes = 0
         for stored in self._entries:
             for logged in self._reader.read(stored.entry, stored.payload):
-                found.append(((logged.entry, logged.position), memoryview(logged.content)))
+                appends.append(((logged.entry, logged.position), memoryview(logged.content)))
             read_bytes += len(stored.payload)
-            if found and read_bytes >= SLICE_BYTES:
+            if appends and read_bytes >= SLICE_BYTES:
                 break
-        return found
+        return appends
 
     def _place(self, place: _Place, content: memoryview) -> None:
         entry, position = place

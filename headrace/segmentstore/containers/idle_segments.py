@@ -121,10 +121,10 @@ class IdleSegments:
 
     async def _activate(self, name: str, queue: WaitQueue[bool]) -> None:
         try:
-            found: bool | Exception = await self._look_up(name)
+            outcome: bool | Exception = await self._look_up(name)
         except Exception as error:  # noqa: BLE001 - the waiting callers must get every error
-            found = error if name not in self._metadata.segments else False  # created meanwhile: needs no record
-        queue.settle(partial(_set, found))
+            outcome = error if name not in self._metadata.segments else False  # created meanwhile: needs no record
+        queue.settle(partial(_set, outcome))
         self._leave(name, queue)
 
     def _leave(self, name: str, queue: WaitQueue[bool]) -> None:
@@ -132,16 +132,16 @@ class IdleSegments:
             del self._queues[name]
 
     async def _look_up(self, name: str) -> bool:
-        found = await self._find_record(name)
-        if found is None or name in self._metadata.segments or not self._metadata.may_be_evicted(name):
+        record = await self._find_record(name)
+        if record is None or name in self._metadata.segments or not self._metadata.may_be_evicted(name):
             return False  # there was none, or it was created meanwhile: what was found are runs of the new one
         self._check_log_space()
         # A new number: after the loss of a log another segment may have got the old one.
-        state = encode_segment(replace(found.state, number=self._metadata.next_number, writers_gone=None))
+        state = encode_segment(replace(record.state, number=self._metadata.next_number, writers_gone=None))
         self._apply(data_frames.ActivateOperation(memoryview(state)))
         segment = self._metadata.segments[name]
-        segment.recorded = found.recorded
-        self._writers.activated(segment, found.state.writers_gone)
+        segment.recorded = record.recorded
+        self._writers.activated(segment, record.state.writers_gone)
         return True
 
     def _apply(self, operation: data_frames.EvictOperation | data_frames.ActivateOperation) -> None:
@@ -150,10 +150,10 @@ class IdleSegments:
         self._metadata.apply(operation, entry, self._log.current_ordering)()
 
 
-def _set(found: bool | Exception, future: asyncio.Future[bool]) -> None:
+def _set(outcome: bool | Exception, future: asyncio.Future[bool]) -> None:
     if future.done():  # its caller has gone
         return
-    if isinstance(found, Exception):
-        future.set_exception(found)
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
     else:
-        future.set_result(found)
+        future.set_result(outcome)

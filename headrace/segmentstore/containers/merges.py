@@ -52,11 +52,11 @@ async def merge_batch(container: SegmentContainer, target_name: str, source_name
 
     A source that does not exist counts as merged, since an earlier attempt may have merged it. Raises as `merge`.
     """
-    found = await _settled_sources(container, target_name, source_names)
-    sources = list(dict.fromkeys(source for source in found if source is not None))
+    settled = await _settled_sources(container, target_name, source_names)
+    sources = list(dict.fromkeys(source for source in settled if source is not None))
     target = await _open_target(container, target_name, sources)
     lengths, merged, length = [], set[Segment](), target.accepted.length
-    for source in found:
+    for source in settled:
         if source is not None and source not in merged:
             merged.add(source)
             length += source.accepted.length

@@ -91,10 +91,10 @@ class Recovery:
         return load
 
     async def _replay_all(self, ledger: Ledger) -> None:
-        found = self._read(ledger)
+        operations = self._read(ledger)
         continued_at = ledger.continued_at
         has_passed_loss = continued_at is None
-        while read := await asyncio.to_thread(_next_slice, found):
+        while read := await asyncio.to_thread(_next_slice, operations):
             for each in read:
                 self.operations += 1
                 if continued_at is not None and not has_passed_loss:
@@ -180,11 +180,11 @@ class Recovery:
                 segment.untiered_since_s = now_s
 
 
-def _next_slice(found: Iterator[_ReadOperation]) -> list[_ReadOperation]:
+def _next_slice(operations: Iterator[_ReadOperation]) -> list[_ReadOperation]:
     """Read the operations to apply at once; none at the end of the log."""
     read: list[_ReadOperation] = []
     read_bytes = 0
-    for each in islice(found, OPERATIONS_PER_SLICE):
+    for each in islice(operations, OPERATIONS_PER_SLICE):
         read.append(each)
         read_bytes += len(each.logged.content)
         if read_bytes >= SLICE_BYTES:

@@ -89,8 +89,8 @@ class WriterExpiry:
         del connections[writer_id]
         if not connections:
             del self._connected[segment]
-        gone, found = self._gone_since.get(segment), self._metadata.segments.get(segment)
-        if gone is not None and found is not None and writer_id in found.accepted.attributes:
+        gone, known = self._gone_since.get(segment), self._metadata.segments.get(segment)
+        if gone is not None and known is not None and writer_id in known.accepted.attributes:
             gone[writer_id] = self._clock.monotonic_s()
 
     async def sweep(self) -> int:

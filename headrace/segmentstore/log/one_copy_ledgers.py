@@ -85,8 +85,8 @@ class OneCopyLedger:
     def recover(self, first_entry: int = 0) -> Iterator[LedgerEntry]:
         if self._found_epoch is None:
             return iter(())
-        found = self._journal.reader.chain(self._container, max(first_entry, self._truncated_before))
-        return map(_entry, found)
+        parts = self._journal.reader.chain(self._container, max(first_entry, self._truncated_before))
+        return map(_entry, parts)
 
     def append(self, parts: Sequence[Buffer], done: Done, released: Released | None = None) -> int:
         if self._fenced_by is not None:
@@ -179,10 +179,10 @@ class OneCopyLedgers:
             self._fence(container, epoch)
         journal, first_entry = self._journal, self._first_entries.get(container, 0)
         if _has_log(journal, container, first_entry):
-            found = journal.index.epochs()[container]
-            if found > epoch:
+            last_epoch = journal.index.epochs()[container]
+            if last_epoch > epoch:
                 raise FencedError(
-                    f"container {container} was written with epoch {found}, it cannot be opened with {epoch}"
+                    f"container {container} was written with epoch {last_epoch}, it cannot be opened with {epoch}"
                 )
         ledger = OneCopyLedger(journal, container, epoch, first_entry)
         self._open[container] = (epoch, ledger)
@@ -204,12 +204,12 @@ class OneCopyLedgers:
 
     def epochs(self) -> dict[int, int]:
         """As in the port."""
-        found = {
+        epochs = {
             container: epoch
             for container, epoch in self._journal.index.epochs().items()
             if _has_log(self._journal, container, self._first_entries.get(container, 0))
         }
-        return found | self._released | {container: epoch for container, (epoch, _) in self._open.items()}
+        return epochs | self._released | {container: epoch for container, (epoch, _) in self._open.items()}
 
     def space(self) -> LogSpace:
         """As in the port."""
@@ -220,9 +220,9 @@ class OneCopyLedgers:
         with self._lock:
             held = self._open.pop(container, None)
         ledger = None if held is None else held[1]
-        if ledger is None and (found := self.epochs().get(container)) is not None:
+        if ledger is None and (epoch := self.epochs().get(container)) is not None:
             self._released.pop(container, None)
-            ledger = OneCopyLedger(self._journal, container, found, self._first_entries.get(container, 0))
+            ledger = OneCopyLedger(self._journal, container, epoch, self._first_entries.get(container, 0))
         if ledger is not None:
             self._first_entries[container] = ledger.forget()
 

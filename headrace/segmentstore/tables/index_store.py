@@ -197,10 +197,10 @@ class IndexRecord:
         try:
             await self._store.write(Create(self._key, body) if version is None else Replace(self._key, body, version))
         except WriteConflictError as error:
-            found = error.failed.get(1)
-            if found is None or found.body != body:
+            present = error.failed.get(1)
+            if present is None or present.body != body:
                 raise ConflictError(f"index record {self._key.partition} has changed since it was loaded") from error
-            self._version = found.version  # an earlier attempt succeeded, though its answer was lost
+            self._version = present.version  # an earlier attempt succeeded, though its answer was lost
         else:
             self._version = 0 if version is None else version + 1
         former, self.index = self.index, index
@@ -262,13 +262,13 @@ class IndexReader:
         """The keys from `first` to the end of the first block that ends, of one block per run. Raises as `find`."""
         places: dict[bytes, Place] = {}
         end: bytes | None = None
-        found: list[list[tuple[bytes, Place]]] = []
+        blocks: list[list[tuple[bytes, Place]]] = []
         for run in runs:
             block, block_end = await self._block(run, first)
-            found.append(decode_index_block(block))
+            blocks.append(decode_index_block(block))
             if block_end is not None and (end is None or block_end < end):
                 end = block_end
-        for entries in reversed(found):  # the newest run last, because its places replace older ones
+        for entries in reversed(blocks):  # the newest run last, because its places replace older ones
             for key, place in entries:
                 if first <= key and (end is None or key < end):
                     places[key] = place
@@ -287,35 +287,39 @@ class IndexReader:
     async def _block(self, run: IndexRun, key: bytes) -> tuple[bytes, bytes | None]:
         """The only block of a run that may have the key, and the first key of the next block."""
         number = max(bisect_right(run, key, key=lambda each: each.first_key) - 1, 0)
-        found = run[number]
-        blocks = (await self._sparse_index(found)).blocks
+        index_object = run[number]
+        blocks = (await self._sparse_index(index_object)).blocks
         at = max(bisect_right(blocks, key, key=lambda each: each.first_key) - 1, 0)
         if at + 1 < len(blocks):
             end: bytes | None = blocks[at + 1].first_key
         else:
             end = run[number + 1].first_key if number + 1 < len(run) else None
-        return await self._read_block(found, blocks[at]), end
+        return await self._read_block(index_object, blocks[at]), end
 
-    async def _sparse_index(self, found: IndexObject) -> _SparseIndex:
-        sparse = self._sparse.get(found.name)
+    async def _sparse_index(self, index_object: IndexObject) -> _SparseIndex:
+        sparse = self._sparse.get(index_object.name)
         if sparse is None:
-            data = await self._read(found, found.data_bytes, found.sparse_bytes, found.checksum)
+            data = await self._read(
+                index_object, index_object.data_bytes, index_object.sparse_bytes, index_object.checksum
+            )
             sparse = _SparseIndex(decode_sparse_index(data), SPARSE_INDEX_FACTOR * len(data))
-            self._sparse.put(found.name, sparse)
+            self._sparse.put(index_object.name, sparse)
         return sparse
 
-    async def _read_block(self, found: IndexObject, block: IndexBlock) -> bytes:
-        key = (found.name, block.position)
+    async def _read_block(self, index_object: IndexObject, block: IndexBlock) -> bytes:
+        key = (index_object.name, block.position)
         data = self._blocks.get(key)
         if data is None:
-            data = await self._read(found, block.position, block.length, block.checksum)
+            data = await self._read(index_object, block.position, block.length, block.checksum)
             self._blocks.put(key, data)
         return data
 
-    async def _read(self, found: IndexObject, position: int, length: int, checksum: int) -> bytes:
-        if position + length > found.data_bytes + found.sparse_bytes:
-            raise CorruptError(f"index object {found.name} refers to {length} bytes at {position}, after its end")
-        data = await self._objects.read(found.name, position, length)
+    async def _read(self, index_object: IndexObject, position: int, length: int, checksum: int) -> bytes:
+        if position + length > index_object.data_bytes + index_object.sparse_bytes:
+            raise CorruptError(
+                f"index object {index_object.name} refers to {length} bytes at {position}, after its end"
+            )
+        data = await self._objects.read(index_object.name, position, length)
         if crc32c(data) != checksum:
-            raise CorruptError(f"{length} bytes at {position} of index object {found.name} fail their checksum")
+            raise CorruptError(f"{length} bytes at {position} of index object {index_object.name} fail their checksum")
         return data

@@ -270,12 +270,12 @@ class Table:
 
     async def find_all(self, keys: Iterable[bytes]) -> dict[bytes, Place | None]:
         """As `find`, for several keys."""
-        found = {key: self.alive(self.peek(key)) for key in keys}
-        elsewhere = [key for key in found if self.peek(key) is None] if self.runs else []
+        places = {key: self.alive(self.peek(key)) for key in keys}
+        elsewhere = [key for key in places if self.peek(key) is None] if self.runs else []
         for first in range(0, len(elsewhere), LOOK_UPS_AT_ONCE_MAX):
             group = elsewhere[first : first + LOOK_UPS_AT_ONCE_MAX]
-            found.update(zip(group, await asyncio.gather(*map(self.find, group)), strict=True))
-        return found
+            places.update(zip(group, await asyncio.gather(*map(self.find, group)), strict=True))
+        return places
 
     async def walk(self, first: bytes, last: bytes | None) -> AsyncIterator[tuple[bytes, Place]]:
         """The keys from `first` to `last`, both inclusive, in the order of their bytes.

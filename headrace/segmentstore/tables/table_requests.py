@@ -74,38 +74,38 @@ async def get(table: Table, keys: Sequence[bytes]) -> list[TableEntry]:
             f"the values of these {len(keys)} keys take {reply_bytes} bytes, the limit is "
             f"{WIRE_FRAME_PAYLOAD_BYTES_MAX // 2}: request fewer keys at once"
         )
-    found = [(key, place) for key, place in places.items() if place is not None]
-    entries = {entry.key: entry for entry in await _with_values(table, found)}
+    present = [(key, place) for key, place in places.items() if place is not None]
+    entries = {entry.key: entry for entry in await _with_values(table, present)}
     return [entries.get(key) or TableEntry(key, NOT_EXISTS, b"") for key in keys]
 
 
 async def page_of_keys(table: Table, first: bytes, last: bytes | None, count: int) -> list[Found]:
     """Up to `count` keys from `first` to `last`, both inclusive, in the order of their bytes. Raises as `get`."""
-    found: list[Found] = []
+    page: list[Found] = []
     page_bytes = 0
     async for key, place in table.walk(first, last):
-        found.append((key, place))
+        page.append((key, place))
         page_bytes += REPLY_ENTRY_BYTES + len(key)
-        if len(found) >= count or page_bytes >= TABLE_PAGE_BYTES_MAX:
+        if len(page) >= count or page_bytes >= TABLE_PAGE_BYTES_MAX:
             break
-    return found
+    return page
 
 
 async def page_of_entries(table: Table, first: bytes, last: bytes | None, count: int) -> list[TableEntry]:
     """As `page_of_keys`, with values."""
     while True:
-        found: list[Found] = []
+        page: list[Found] = []
         page_bytes = 0
         async for key, place in table.walk(first, last):
             page_bytes += REPLY_ENTRY_BYTES + entry_bytes(key, place)
-            found.append((key, place))
-            if len(found) >= count or page_bytes >= TABLE_PAGE_BYTES_MAX:
+            page.append((key, place))
+            if len(page) >= count or page_bytes >= TABLE_PAGE_BYTES_MAX:
                 break
-        entries = await _with_values(table, found)
-        if entries or not found:
+        entries = await _with_values(table, page)
+        if entries or not page:
             return entries
         # All keys of the page were removed meanwhile. Read on, because an empty page would mean the end of the table.
-        first = found[-1][0] + b"\0"
+        first = page[-1][0] + b"\0"
 
 
 async def delta(table: Table, from_position: int, count: int) -> Delta:
@@ -170,11 +170,11 @@ async def _delta(table: Table, from_position: int, count: int) -> Delta:
 _NOWHERE: Final = Place(0, NOT_EXISTS, 0)
 
 
-async def _with_values(table: Table, found: Sequence[Found]) -> list[TableEntry]:
+async def _with_values(table: Table, page: Sequence[Found]) -> list[TableEntry]:
     """The entries of these keys with their values, without keys that were removed since their look-up."""
     values: dict[bytes, TableEntry | None] = {}
     missing: list[Found] = []
-    for key, place in found:
+    for key, place in page:
         value = read_in_memory(table.segment, value_offset(key, place), place.value_length)
         if value is None:
             missing.append((key, place))
@@ -184,7 +184,7 @@ async def _with_values(table: Table, found: Sequence[Found]) -> list[TableEntry]
         group = missing[first : first + VALUES_AT_ONCE_MAX]
         read = await asyncio.gather(*(_with_value(table, key, place) for key, place in group))
         values.update((key, entry) for (key, _), entry in zip(group, read, strict=True))
-    return [entry for key, _ in found if (entry := values[key]) is not None]
+    return [entry for key, _ in page if (entry := values[key]) is not None]
 
 
 async def _with_value(table: Table, key: bytes, place: Place | None) -> TableEntry | None:

@@ -120,8 +120,8 @@ class ChunkDirectory:
                 try:
                     await self._claimed.write(*writes, *counts)
                 except WriteConflictError as error:
-                    if found := _found_runs(error, len(runs)):
-                        return found
+                    if stored_runs := _found_runs(error, len(runs)):
+                        return stored_runs
                     # an earlier write entered them, and its reply was lost
                     counted = enumerate(changes, start=len(runs) + 1)
                     self._newest = {key: error.failed.get(index, before[key]) for index, key in counted}
@@ -214,8 +214,8 @@ class ChunkDirectory:
 
     async def last_entry(self, name: str) -> ChunkRun | RunLink | None:
         """The run or link that ends a segment; None if the directory has nothing of it."""
-        found = await self._query(name, first=0, last=OFFSET_BEHIND_ALL, limit=1, descending=True)
-        entry = next(iter(_entries(found)), None)
+        page = await self._query(name, first=0, last=OFFSET_BEHIND_ALL, limit=1, descending=True)
+        entry = next(iter(_entries(page)), None)
         times = entry.times if isinstance(entry, ChunkRun) else None
         ordering = entry.ordering if isinstance(entry, RunLink) else times.last if times is not None else None
         if ordering is not None and self._observe_ordering is not None:
@@ -224,8 +224,8 @@ class ChunkDirectory:
 
     async def entry_before(self, name: str, end: int) -> ChunkRun | RunLink | None:
         """The last run or link of a segment that starts before `end`."""
-        found = await self._query(name, first=0, last=end - 1, limit=1, descending=True)
-        return next(iter(_entries(found)), None)
+        page = await self._query(name, first=0, last=end - 1, limit=1, descending=True)
+        return next(iter(_entries(page)), None)
 
     async def all_entries(self, name: str, limit: int) -> tuple[list[ChunkRun], list[RunLink]]:
         """The first runs of a segment, and its links among `limit` records."""
@@ -288,8 +288,8 @@ class ChunkDirectory:
                     for key, record, change in zip(keys, records, changes.values(), strict=True)
                 ]
             except CorruptError as error:
-                found = await asyncio.to_thread(self._store.get_many, [each.key for each in writes])
-                if [each and each.version for each in found] != [each.version for each in writes]:
+                present = await asyncio.to_thread(self._store.get_many, [each.key for each in writes])
+                if [each and each.version for each in present] != [each.version for each in writes]:
                     raise changed() from error
                 _log.critical("event=foreign_change container=%d error=%r", self.container, error.message)
                 raise

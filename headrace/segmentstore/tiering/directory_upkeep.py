@@ -46,8 +46,8 @@ async def move_merged(directory: ChunkDirectory, target: str, merged: MergedRang
     name, position = merged.place
     end = position + merged.length
     moves_max = chunk_directory.MOVES_PER_WRITE_MAX
-    found = await directory.page(name, first=position, limit=moves_max + 1)
-    runs = [run for run in found if run.end <= end]
+    page = await directory.page(name, first=position, limit=moves_max + 1)
+    runs = [run for run in page if run.end <= end]
     if runs and runs[0].offset == position:
         if len(runs) > moves_max:
             link = RunLink(merged.offset, merged.length, name, position, merged.ordering)
@@ -85,8 +85,8 @@ async def follow_link(directory: ChunkDirectory, target: str, link: RunLink) -> 
     entered: list[ChunkRun] = []
     while True:
         limit = chunk_directory.LINKED_MOVES_PER_WRITE_MAX
-        found = await directory.page(link.segment, first=link.position, limit=limit)
-        runs = [run for run in found if run.end <= link.position + link.length]
+        page = await directory.page(link.segment, first=link.position, limit=limit)
+        runs = [run for run in page if run.end <= link.position + link.length]
         if not runs or runs[0].offset != link.position:
             if await directory.entry_before(target, link.end) != link:
                 raise changed()  # an earlier attempt, which had no answer, has moved them since the link was read

@@ -104,13 +104,13 @@ class GarbageCollector:
     def _report_foreign_changes(self, records: Sequence[Record], objects: dict[str, StoredObject]) -> None:
         """Log objects that are missing or cut, so that an operator can restore them before reads fail."""
         for record in records:
-            count, found = object_count(record.body), objects.get(record.key.sort)
-            if count.runs and (found is None or found.length != count.length):
+            count, stored = object_count(record.body), objects.get(record.key.sort)
+            if count.runs and (stored is None or stored.length != count.length):
                 _log.critical(
                     "event=foreign_change container=%d object=%s length=%d found_length=%d runs=%d",
                     self._directory.container,
                     record.key.sort,
                     count.length,
-                    -1 if found is None else found.length,
+                    -1 if stored is None else stored.length,
                     count.runs,
                 )

@@ -83,9 +83,9 @@ async def _reconciled(snapshot: ContainerSnapshot, directory: ChunkDirectory) ->
     kept: list[SegmentSnapshot] = []
     for first in range(0, len(segments), RECONCILED_AT_ONCE_MAX):
         batch = segments[first : first + RECONCILED_AT_ONCE_MAX]
-        found = await asyncio.gather(*(reconciled_segment(segment, directory) for segment in batch))
-        kept.extend(segment for segment in found if segment is not None)
-        deletions.update((each.name, each.number) for each, left in zip(batch, found, strict=True) if left is None)
+        reconciled = await asyncio.gather(*(reconciled_segment(segment, directory) for segment in batch))
+        kept.extend(segment for segment in reconciled if segment is not None)
+        deletions.update((each.name, each.number) for each, left in zip(batch, reconciled, strict=True) if left is None)
     return replace(snapshot, segments=kept, deletions=deletions)
 
 
@@ -134,8 +134,8 @@ async def reconciled_segment(
     # The start may be behind the end of tier 2, if the bytes between are lost. Offsets before it must not be reused.
     length = max(start, length)
     lacks = segment.may_lack_bytes or (is_transaction_segment_name(segment.name) and length != segment.whole_length)
-    found = replace(segment, start_offset=start, length=length, merged=(), may_lack_bytes=lacks)
-    return without_lost_mark(found, length)
+    present = replace(segment, start_offset=start, length=length, merged=(), may_lack_bytes=lacks)
+    return without_lost_mark(present, length)
 
 
 async def _with_merged(segment: SegmentSnapshot, length: int, directory: ChunkDirectory) -> int:
@@ -242,9 +242,9 @@ class _Reconciliation:
             if name not in metadata.segments and name not in metadata.deletions
         ]
         for batch in _batches(others):
-            for found in await asyncio.gather(*(reconciled_segment(each, self._directory) for each in batch)):
-                if found is not None:
-                    self._activate(found)
+            for reconciled in await asyncio.gather(*(reconciled_segment(each, self._directory) for each in batch)):
+                if reconciled is not None:
+                    self._activate(reconciled)
         for name in self._deletions:
             if name not in metadata.segments and name not in metadata.deletions:
                 self._delete(self._activate(SegmentSnapshot(0, name, 0, 0, False, 0, {})))
@@ -253,8 +253,10 @@ class _Reconciliation:
 
     async def _reconcile_known(self) -> None:
         for batch in _batches(list(self._metadata.segments.values())):
-            found = await asyncio.gather(*(reconciled_segment(self._known(each), self._directory) for each in batch))
-            for segment, tiered in zip(batch, found, strict=True):
+            reconciled = await asyncio.gather(
+                *(reconciled_segment(self._known(each), self._directory) for each in batch)
+            )
+            for segment, tiered in zip(batch, reconciled, strict=True):
                 self._reconcile(segment, tiered)
 
     def _known(self, segment: Segment) -> SegmentSnapshot:

@@ -78,13 +78,13 @@ class SegmentRecords:
         record = await self._read(name)
         if record is None:
             return await self._left_over(name) if self._metadata.doubtful_before else None
-        found = read_segment_record(record)
-        if found.state.name != name:
-            raise CorruptError(f"the record of segment {name} is that of {found.state.name}")
-        recorded = RecordedState(record.version, digest_of(encode_segment(found.state)))
-        state: SegmentSnapshot | None = found.state
-        if found.epoch < self._metadata.doubtful_before:
-            state = await reconciled_segment(found.state, self._directory, frees_name=True)
+        stored = read_segment_record(record)
+        if stored.state.name != name:
+            raise CorruptError(f"the record of segment {name} is that of {stored.state.name}")
+        recorded = RecordedState(record.version, digest_of(encode_segment(stored.state)))
+        state: SegmentSnapshot | None = stored.state
+        if stored.epoch < self._metadata.doubtful_before:
+            state = await reconciled_segment(stored.state, self._directory, frees_name=True)
         if state is None:
             await self._remove(name, record.version)
             return None
@@ -106,16 +106,16 @@ class SegmentRecords:
         another segment it would take events between its entries.
         """
         nothing = SegmentSnapshot(0, name, 0, 0, False, 0, {})
-        found = await reconciled_segment(nothing, self._directory, frees_name=True)
-        if found is None or not found.length:
+        left = await reconciled_segment(nothing, self._directory, frees_name=True)
+        if left is None or not left.length:
             return None
-        newest = await self._directory.run_before(name, found.length - 1)
+        newest = await self._directory.run_before(name, left.length - 1)
         if newest is not None and newest.table is not None:
-            found = replace(found, attributes=_attributes_of_table(newest.table))
+            left = replace(left, attributes=_attributes_of_table(newest.table))
         _log.warning(
-            "event=segment_found container=%d segment=%r length=%d", self._directory.container, name, found.length
+            "event=segment_found container=%d segment=%r length=%d", self._directory.container, name, left.length
         )
-        return EvictedSegment(found, RecordedState(_NO_VERSION, b""))
+        return EvictedSegment(left, RecordedState(_NO_VERSION, b""))
 
     async def write(self, segments: Sequence[tuple[SegmentSnapshot, RecordedState | None]]) -> list[int]:
         """Write the records of segments, with what is known of the records there; their versions then.

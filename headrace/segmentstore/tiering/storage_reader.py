@@ -142,10 +142,10 @@ class StorageReader:
     ) -> ChunkRun:
         """What is in the place of a run whose object is gone or too short."""
         self._windows.pop(place.number, None)
-        found = await self._find(place, position)
+        replacement = await self._find(place, position)
         if segment.accepted.removed or offset < segment.accepted.start_offset:
             raise error
-        if found is None or found.object_name == run.object_name:
+        if replacement is None or replacement.object_name == run.object_name:
             _log.critical(
                 "event=foreign_change container=%d object=%s segment=%r offset=%d error=%r",
                 self._directory.container,
@@ -159,7 +159,7 @@ class StorageReader:
                 f"object {run.object_name} lacks bytes of {segment.name} that the chunk directory places in it",
                 details={"segment": segment.name, "offset": offset},
             ) from error
-        return found
+        return replacement
 
     async def append_boundary(self, segment: Segment, offset: int) -> int:
         """The nearest known start of an append at or behind `offset`, else the segment's length.

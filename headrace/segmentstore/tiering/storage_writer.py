@@ -348,20 +348,22 @@ class StorageWriter:
             done = FlushMark([place.home[0] for place, _ in waiting])
             try:
                 with self._container.unanswered.noted(*(place.name for place, _ in waiting)):
-                    found = await self._directory.add([(place.name, run) for place, run in waiting], lengths)
+                    stored_runs = await self._directory.add([(place.name, run) for place, run in waiting], lengths)
                 taken: dict[Segment, None] = {}
                 for index, (place, run) in enumerate(waiting):
-                    if place.tiered.length != run.offset or (found and index not in found):
+                    if place.tiered.length != run.offset or (stored_runs and index not in stored_runs):
                         continue
-                    self._upkeep.take_as_stored(place, found.get(index, run))
+                    self._upkeep.take_as_stored(place, stored_runs.get(index, run))
                     taken[place] = None
-                    if not found:  # what is left came after this flush had begun
+                    if not stored_runs:  # what is left came after this flush had begun
                         place.home[0].untiered_since_s = objects[run.object_name].packed_at_s
                         place.home[0].is_urgent = False
                 self._upkeep.note_stored(taken)
             finally:
                 done()
-            waiting = _still_wanted(each for index, each in enumerate(waiting) if found and index not in found)
+            waiting = _still_wanted(
+                each for index, each in enumerate(waiting) if stored_runs and index not in stored_runs
+            )
 
 
 def _still_wanted(runs: Iterable[tuple[Segment, ChunkRun]]) -> list[tuple[Segment, ChunkRun]]:

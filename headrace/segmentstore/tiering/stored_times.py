@@ -147,16 +147,16 @@ class StoredTimes:
 
     async def _first_run(self, segment: Segment, ordering: int, end: int) -> tuple[ChunkRun | None, bool]:
         """The first run before `end` that may have bytes of `ordering`, and whether runs before it have no times."""
-        start, found, unknown = segment.accepted.start_offset, None, False
+        start, first, unknown = segment.accepted.start_offset, None, False
         while start < end:
             run = await self._run_at(segment, (start + end) // 2)
             if run is None:
                 start = segment.accepted.start_offset
             elif run.times is not None and run.times.last >= ordering:
-                found, end = run, run.offset
+                first, end = run, run.offset
             else:
                 unknown, start = run.times is None, run.end
-        return found, unknown
+        return first, unknown
 
     async def _run_at(self, segment: Segment, offset: int) -> ChunkRun | None:
         """The run that has the byte at `offset`; None if that was truncated away meanwhile."""

@@ -128,7 +128,7 @@ class EntryRun:
 
     def find(self, first_entry: int, end_entry: int) -> tuple[list[EntryPart], list[Range]]:
         """The newest record of each entry in this range, in order, and the entries that are not there."""
-        found: list[EntryPart] = []
+        parts: list[EntryPart] = []
         missing = [(first_entry, end_entry)] if first_entry < end_entry else []
         for piece in reversed(self.pieces):
             left: list[Range] = []
@@ -137,12 +137,12 @@ class EntryRun:
                 if low >= high:
                     left.append((start, end))
                     continue
-                found.append(EntryPart(self.epoch, piece, low, high))
+                parts.append(EntryPart(self.epoch, piece, low, high))
                 left += [each for each in ((start, low), (high, end)) if each[0] < each[1]]
             missing = left
             if not missing:
                 break
-        return sorted(found, key=_first_of), sorted(missing)
+        return sorted(parts, key=_first_of), sorted(missing)
 
     def position(self, entry: int) -> tuple[LogFile, int] | None:
         """The file and position of the newest record of an entry; None if it is not there."""

@@ -390,8 +390,10 @@ class JournalCommits:
 
     def space(self) -> LogSpace:
         """The space that the journal uses on the volume, and its limit. Callable from any thread."""
-        found, volume_bytes = self._disk.space(), self.files.volume_bytes
-        room_bytes = store_volume.room_bytes(found.total_bytes, found.free_bytes, volume_bytes, self._logs_on_volume)
+        disk_space, volume_bytes = self._disk.space(), self.files.volume_bytes
+        room_bytes = store_volume.room_bytes(
+            disk_space.total_bytes, disk_space.free_bytes, volume_bytes, self._logs_on_volume
+        )
         return LogSpace(self.files.log_bytes, volume_bytes, room_bytes, self._file_bytes)
 
     # Copies of old entries

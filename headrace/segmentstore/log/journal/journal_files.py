@@ -287,13 +287,13 @@ class LogFile:
         """The stretches with at least one needed entry, by container. They may hold truncated entries too."""
         if self.copied:
             return {}
-        found = {}
+        by_container = {}
         for container, stretches in self.stretches.items():
             before = truncated_before.get(container, 0)
             needed = [stretch for stretch in stretches if stretch.last_entry >= before]
             if needed:
-                found[container] = needed
-        return found
+                by_container[container] = needed
+        return by_container
 
 
 def needed_bytes(stretches: Iterable[list[Stretch]]) -> int:

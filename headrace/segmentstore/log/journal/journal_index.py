@@ -98,17 +98,17 @@ class ContainerEntries:
 
     def keep_ledgers(self, chain: LedgerChain) -> bool:
         """Forget the entries that no ledger of the chain has; return whether there were any."""
-        found = False
+        has_foreign = False
         for run in list(self.runs.values()):
             bounds = chain.bounds(run.epoch)
             first, end = bounds if bounds is not None else (run.next_entry, None)
             if first <= run.first_entry and (end is None or run.next_entry <= end):
                 continue
-            found = True
+            has_foreign = True
             run.clip(first, end)
             if run.first_entry >= run.next_entry:
                 del self.runs[run.epoch]
-        return found
+        return has_foreign
 
     def forget_file(self, log_file: LogFile) -> None:
         for run in list(self.runs.values()):
@@ -127,7 +127,7 @@ class ContainerEntries:
             CorruptError: an entry is missing, or is there twice with different content.
         """
         end = self.truncated_before
-        found: list[EntryPart] = []
+        chained: list[EntryPart] = []
         before: EntryRun | None = None
         for run in self.in_order:
             run.check(self.container)
@@ -144,20 +144,20 @@ class ContainerEntries:
             parts, missing = run.find(first, run.next_entry)
             if missing:
                 raise self._missing(*missing[0])
-            found += parts
+            chained += parts
             before, end = run, run.next_entry
         if end < self.next_entry:
             raise self._missing(end, self.next_entry)
         return [
             part._replace(first_entry=max(part.first_entry, first_entry))
-            for part in found
+            for part in chained
             if part.end_entry > first_entry
         ]
 
-    def _missing(self, entry: int, found: int) -> CorruptError:
+    def _missing(self, entry: int, next_entry: int) -> CorruptError:
         return CorruptError(
             f"the log of container {self.container} is needed from entry {self.truncated_before} on, but its entries "
-            f"from {entry} to {found - 1} are not there: older journal files are missing"
+            f"from {entry} to {next_entry - 1} are not there: older journal files are missing"
         )
 
 
@@ -274,15 +274,15 @@ class JournalIndex:
     def known(self) -> dict[int, KnownLog]:
         """What the journal knows of each container that has records here."""
         with self.lock:
-            found = {container: KnownLog(promise, 0, NO_WITNESS, []) for container, promise in self.promises.items()}
+            logs = {container: KnownLog(promise, 0, NO_WITNESS, []) for container, promise in self.promises.items()}
             for container, entries in self._containers.items():
-                found[container] = KnownLog(
+                logs[container] = KnownLog(
                     max(self.promises.get(container, 0), entries.writer_epoch),
                     entries.truncated_before,
                     entries.witness,
                     entries.held(),
                 )
-            return found
+            return logs
 
     def chain(self, container: int, first_entry: int = 0) -> tuple[list[EntryPart], Pin]:
         """The entries of all ledgers of a container, and a pin of their files.

@@ -95,26 +95,26 @@ class JournalReader:
             CorruptError: an entry has changed on disk.
             OSError: it cannot be read.
         """
-        found: list[Entry] = []
+        entries: list[Entry] = []
         for stored in self.ledger(container, epoch, first, min(last + 1, first + ENTRIES_PER_ANSWER_MAX), bytes_max):
-            if stored.header.entry != first + len(found):
+            if stored.header.entry != first + len(entries):
                 break
-            found.append(stored.as_sent())
-        return found
+            entries.append(stored.as_sent())
+        return entries
 
 
 def _first_bytes(parts: Sequence[EntryPart], bytes_max: int) -> Sequence[EntryPart]:
     """The first entries that have, with their headers, no more bytes, but at least one."""
-    found: list[EntryPart] = []
+    fitting: list[EntryPart] = []
     room = bytes_max
     for part in parts:
         header_bytes = part.log_file.layout.header_bytes
         for entry, _, length in part.places():
             room -= header_bytes + length
-            if room < 0 and (found or entry > part.first_entry):
-                return [*found, part._replace(end_entry=entry)]
-        found.append(part)
-    return found
+            if room < 0 and (fitting or entry > part.first_entry):
+                return [*fitting, part._replace(end_entry=entry)]
+        fitting.append(part)
+    return fitting
 
 
 def _bytes_ahead(part: EntryPart, entry: int) -> int:

@@ -237,13 +237,13 @@ class RecordScan:
 
         If so, all bytes before the commit of that record had been. If not, the bytes are a torn commit.
         """
-        for found in self._marks(self.end, self._size_bytes):
-            record = self._record_at(found, self._size_bytes)
+        for mark in self._marks(self.end, self._size_bytes):
+            record = self._record_at(mark, self._size_bytes)
             if record is not None and record.header.commit_start > self.end:
                 self._durable_until = record.header.commit_start
                 self.torn_bytes = 0
                 return True
-            self.torn_bytes = self._torn_record_end(found) - self.end
+            self.torn_bytes = self._torn_record_end(mark) - self.end
         return False
 
     def _prove_unreadable(self) -> bool:
@@ -263,10 +263,10 @@ class RecordScan:
         """The positions from `position` on at which the mark of a record is."""
         while position + self._header_bytes <= limit:
             content = self._window.view(position, min(WINDOW_BYTES, limit - position)).tobytes()
-            found = content.find(self._layout.mark)
-            while found >= 0:
-                yield position + found
-                found = content.find(self._layout.mark, found + 1)
+            at = content.find(self._layout.mark)
+            while at >= 0:
+                yield position + at
+                at = content.find(self._layout.mark, at + 1)
             position += len(content) - len(self._layout.mark) + 1
 
     def _torn_record_end(self, position: int) -> int:

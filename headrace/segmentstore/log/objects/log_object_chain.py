@@ -110,14 +110,14 @@ async def find_log(
         CorruptError: objects that are needed are missing or damaged.
         ThrottledError, UnavailableError: chunk storage does not answer.
     """
-    found: list[LogObject] = []
+    chain: list[LogObject] = []
     bounds: list[int] = [start.first for start in ledgers[1:]]
     for start, end in zip(ledgers, bounds, strict=False):
         lengths = await _list_ledger(storage, container, start.epoch)
         stored = [sequence for sequence, length in sorted(lengths.items()) if length]
         # Behind the tombstone there may be objects that were in flight: their entries are those of the next ledger.
         objects = await _read_headers(storage, container, start.epoch, stored, lengths)
-        found += [each for each in objects if each.first < end]
+        chain += [each for each in objects if each.first < end]
     start = ledgers[-1]
     lengths = await _list_ledger(storage, container, start.epoch)
     tail = await _read_headers(
@@ -125,9 +125,9 @@ async def find_log(
     )
     # Without an object the ledger ends where it begins, or where its owner has truncated it.
     next_entry = tail[-1].end if tail else max(start.first, last.truncated_before)
-    found += tail
-    truncated_before = max([truncated_before, last.truncated_before, *(each.truncated_before for each in found)])
-    needed = [each for each in found if each.end > truncated_before and each.end > each.first]
+    chain += tail
+    truncated_before = max([truncated_before, last.truncated_before, *(each.truncated_before for each in chain)])
+    needed = [each for each in chain if each.end > truncated_before and each.end > each.first]
     _check_complete(container, needed, truncated_before, next_entry)
     return FoundLog(tuple(needed), truncated_before, next_entry)
 
@@ -168,7 +168,7 @@ async def _read_headers(
     storage: ChunkStorage, container: int, epoch: int, sequences: Sequence[int], lengths: Mapping[int, int]
 ) -> list[LogObject]:
     """The objects with these sequences, without those that were deleted meanwhile."""
-    found: list[LogObject] = []
+    headed: list[LogObject] = []
     for first in range(0, len(sequences), HEADERS_READ_AT_ONCE):
         batch = sequences[first : first + HEADERS_READ_AT_ONCE]
         headers = await asyncio.gather(*(_read_header(storage, container, epoch, each) for each in batch))
@@ -176,10 +176,10 @@ async def _read_headers(
             if header is not None:
                 length = lengths[sequence]
                 _check_length(container, epoch, header, length)
-                found.append(
+                headed.append(
                     LogObject(epoch, sequence, header.first_entry, header.end, length, header.truncated_before)
                 )
-    return found
+    return headed
 
 
 async def _read_header(storage: ChunkStorage, container: int, epoch: int, sequence: int) -> LogObjectHeader | None:
@@ -211,12 +211,12 @@ async def _list_ledger(storage: ChunkStorage, container: int, epoch: int) -> dic
 
 
 async def _list_all(storage: ChunkStorage, prefix: str) -> list[StoredObject]:
-    found: list[StoredObject] = []
+    stored: list[StoredObject] = []
     while True:
-        page = await storage.list(prefix, after=found[-1].name if found else "", limit=LISTED_AT_ONCE)
-        found += page
+        page = await storage.list(prefix, after=stored[-1].name if stored else "", limit=LISTED_AT_ONCE)
+        stored += page
         if len(page) < LISTED_AT_ONCE:
-            return found
+            return stored
 
 
 # Reads the entries of a log from its objects, in a thread, while the event loop fetches the next objects.

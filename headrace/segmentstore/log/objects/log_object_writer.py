@@ -331,12 +331,12 @@ async def holds_exactly(storage: ChunkStorage, name: str, parts: Sequence[Buffer
     views = [memoryview(part).cast("B") for part in parts]
     length = sum(view.nbytes for view in views)
     try:
-        found = memoryview(await storage.read(name, 0, length))
+        content = memoryview(await storage.read(name, 0, length))
     except NotFoundError:
         return False
     position = 0
     for view in views:
-        if found[position : position + view.nbytes] != view:
+        if content[position : position + view.nbytes] != view:
             return False
         position += view.nbytes
     return True

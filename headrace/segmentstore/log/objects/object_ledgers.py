@@ -74,7 +74,7 @@ class ObjectLedger:
         self,
         storage: ChunkStorage,
         ledger: tuple[int, int],
-        found: FoundLog,
+        log: FoundLog,
         next_sequence: int,
         limits: ObjectLogLimits,
         random: Callable[[], float],
@@ -82,19 +82,19 @@ class ObjectLedger:
     ) -> None:
         self._storage = storage
         self._container, self._epoch = ledger
-        self._found = found.objects
-        self._next_entry = found.next_entry
-        self._truncated_before = found.truncated_before
+        self._found = log.objects
+        self._next_entry = log.next_entry
+        self._truncated_before = log.truncated_before
         self._limits = limits
         self._reader = reader
-        self._held: deque[LogObject] = deque(found.objects)
+        self._held: deque[LogObject] = deque(log.objects)
         self._waiting_bytes = 0
-        self._held_bytes = sum(each.stored_bytes for each in found.objects)
+        self._held_bytes = sum(each.stored_bytes for each in log.objects)
         self._unneeded: list[LogObject] = []
         self._deleting: set[asyncio.Task[None]] = set()
         self._ended: HeadraceError | None = None
-        own = [(each.sequence, each.end) for each in found.objects if each.epoch == self._epoch]
-        start = WriterStart(next_sequence, found.next_entry, found.truncated_before, tuple(own))
+        own = [(each.sequence, each.end) for each in log.objects if each.epoch == self._epoch]
+        start = WriterStart(next_sequence, log.next_entry, log.truncated_before, tuple(own))
         self.writer = LogObjectWriter(storage, ledger, start, limits, self._object_is_durable, random)
 
     @property
@@ -270,8 +270,8 @@ class ObjectLedgers:
         await ledger.settle()
         if self._open.get(container) is held:
             del self._open[container]
-            if (found := ledger.as_found()) is not None:
-                self._released[container] = epoch, found, ledger.writer.next_sequence
+            if (released := ledger.as_found()) is not None:
+                self._released[container] = epoch, released, ledger.writer.next_sequence
 
     def epochs(self) -> dict[int, int]:
         return {}  # nothing is on the volume of the store
@@ -286,15 +286,15 @@ class ObjectLedgers:
         released = self._released.pop(container, None)
         if released is None:
             return
-        epoch, found, _ = released
+        epoch, found_log, _ = released
         try:
             stored = await self._records.read(container)
             log = stored.log
             if log is None or log.state is not LogState.OPEN or log.ledgers[-1].epoch != epoch:
                 return  # it belongs to a newer owner
-            outcome = await self._records.write(container, emptied(log, found.next_entry), stored.version, epoch)
+            outcome = await self._records.write(container, emptied(log, found_log.next_entry), stored.version, epoch)
             if outcome is LogWriteOutcome.WRITTEN:
-                names = [log_object_name(container, each.epoch, each.sequence) for each in found.objects]
+                names = [log_object_name(container, each.epoch, each.sequence) for each in found_log.objects]
                 await self._storage.delete(names)
         except (ThrottledError, UnavailableError) as error:
             _log.warning("event=log_objects_left container=%d error=%r", container, error.message)
@@ -315,13 +315,13 @@ class ObjectLedgers:
             )
         if log is None or last is None:
             first = 0 if log is None else log.next_entry or 0
-            found = FoundLog((), first, first)
+            found_log = FoundLog((), first, first)
         elif last.epoch == epoch:
             return await self._open_again(container, epoch, log)
         else:
             closed = await close_ledger(self._storage, container, last.epoch)
-            found = await find_log(self._storage, container, log.ledgers, log.truncated_before, closed)
-        new = open_ledger(log, epoch, found.next_entry, (), found.truncated_before, NO_COPIES)
+            found_log = await find_log(self._storage, container, log.ledgers, log.truncated_before, closed)
+        new = open_ledger(log, epoch, found_log.next_entry, (), found_log.truncated_before, NO_COPIES)
         self._opening[container] = epoch
         outcome = await self._records.write(container, new, stored.version, epoch)
         if outcome is LogWriteOutcome.CLAIM_LOST:
@@ -329,8 +329,8 @@ class ObjectLedgers:
         if outcome is not LogWriteOutcome.WRITTEN:
             return None
         report_long_chain(container, new)
-        await self._clean_up(container, epoch, found)
-        return self._ledger(container, epoch, found, 0)
+        await self._clean_up(container, epoch, found_log)
+        return self._ledger(container, epoch, found_log, 0)
 
     async def _open_again(self, container: int, epoch: int, log: ContainerLog) -> ObjectLedger:
         """The ledger of this epoch, which this process has opened before, or has entered in the record just now.
@@ -348,19 +348,21 @@ class ObjectLedgers:
         if not before:
             return self._ledger(container, epoch, FoundLog((), log.truncated_before, first), 0)
         closed = await close_ledger(self._storage, container, before[-1].epoch)
-        found = await find_log(self._storage, container, before, log.truncated_before, closed)
-        if found.next_entry != first:
-            raise CorruptError(f"the log of container {container} ends at {found.next_entry}, its record says {first}")
-        return self._ledger(container, epoch, found, 0)
+        found_log = await find_log(self._storage, container, before, log.truncated_before, closed)
+        if found_log.next_entry != first:
+            raise CorruptError(
+                f"the log of container {container} ends at {found_log.next_entry}, its record says {first}"
+            )
+        return self._ledger(container, epoch, found_log, 0)
 
-    def _ledger(self, container: int, epoch: int, found: FoundLog, next_sequence: int) -> ObjectLedger:
+    def _ledger(self, container: int, epoch: int, log: FoundLog, next_sequence: int) -> ObjectLedger:
         reader = self._make_reader(self._storage, container)
-        return ObjectLedger(self._storage, (container, epoch), found, next_sequence, self._limits, self._random, reader)
+        return ObjectLedger(self._storage, (container, epoch), log, next_sequence, self._limits, self._random, reader)
 
-    async def _clean_up(self, container: int, epoch: int, found: FoundLog) -> None:
+    async def _clean_up(self, container: int, epoch: int, log: FoundLog) -> None:
         """Delete what no ledger of the log needs. What is left is deleted after the next takeover."""
         try:
-            await delete_garbage(self._storage, container, epoch, found.objects)
+            await delete_garbage(self._storage, container, epoch, log.objects)
         except HeadraceError as error:
             _log.warning("event=log_objects_left container=%d error=%r", container, error.message)
 

@@ -326,17 +326,17 @@ class OwnedLog:
                 try:
                     entries = shared.journal.reader.entries_to_send
                     read = partial(entries, self.container, epoch, first, end - 1, effect.bytes_max)
-                    found = await shared.threads.run(read)
+                    to_send = await shared.threads.run(read)
                 except (CorruptError, OSError) as error:
                     shared.on_damage(self.container, error)
                     return
                 if self.failure is not None:
                     return
-                for each in found:
+                for each in to_send:
                     self._send_stored(effect.member, each)
                     last = each.header.entry
                 if self.writer is not None:
-                    sent_bytes = sum(RECORD_HEADER_BYTES + each.header.length for each in found)
+                    sent_bytes = sum(RECORD_HEADER_BYTES + each.header.length for each in to_send)
                     shared.metrics.catch_up_bytes += sent_bytes
                     await asyncio.sleep(shared.catch_ups.delay_s(sent_bytes))
         if self.failure is None and machine is self.machine:

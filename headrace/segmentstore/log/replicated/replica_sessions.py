@@ -161,9 +161,9 @@ class ReplicaSessions:
         }
         if not idle:
             return
-        found = await asyncio.to_thread(records.read_many, list(idle))
+        logs = await asyncio.to_thread(records.read_many, list(idle))
         for container, replica in idle.items():
-            is_unneeded = is_copy_unneeded(found[container].log, self.replica, replica.log.promise)
+            is_unneeded = is_copy_unneeded(logs[container].log, self.replica, replica.log.promise)
             if is_unneeded and replica.heard_s <= asked_s:
                 _log.info("event=replica_dropped container=%d", container)
                 replica.apply(replica.log.discard())
@@ -282,12 +282,12 @@ class ReplicaSessions:
                     message.last,
                     bytes_max,
                 )
-                found = await self._threads.run(read)
+                entries = await self._threads.run(read)
         except (CorruptError, OSError) as error:
             self._on_damage(message.container, error)
             return
-        is_all = bool(found) and found[-1].header.entry == message.last
-        self.answer(link, Entries(message.request, message.container, not is_all, tuple(found)))
+        is_all = bool(entries) and entries[-1].header.entry == message.last
+        self.answer(link, Entries(message.request, message.container, not is_all, tuple(entries)))
 
 
 class _Replica:

@@ -146,9 +146,9 @@ class LaggingCopies:
         now_s = self._clock.monotonic_s()
         if self._lacking_since_s is None:
             self._lacking_since_s = now_s
-        found = lag_fill(now_s - self._lacking_since_s)
-        self._note(slowed=found > 0.0)
-        return found
+        lag = lag_fill(now_s - self._lacking_since_s)
+        self._note(slowed=lag > 0.0)
+        return lag
 
     def _note(self, *, slowed: bool) -> None:
         if slowed != self._is_slowed:
