@@ -182,11 +182,11 @@ def _begin(deployment: Deployment, plan: RestorePlan, *, replaces_unfinished: bo
     If a store has claimed a container since that run, its numbers are used up, and those of the plan replace them.
     """
     store = deployment.store
-    found, setting = store.get_many([UNFINISHED_KEY, SETTING_KEY])
+    unfinished, setting = store.get_many([UNFINISHED_KEY, SETTING_KEY])
     if setting is None:
         raise IllegalStateError(f"{deployment.now.table} is not the table of a deployment that stores have used")
     check_release(finalized_release(setting))  # again: it may have been finalized since the plan was made
-    former = None if found is None else read_unfinished(found)
+    former = None if unfinished is None else read_unfinished(unfinished)
     is_same_restore = former is not None and (former.table, former.at_ms) == (plan.table, plan.at_ms)
     containers = tuple(each.restored for each in plan.containers if each.restored is not None)
     if former is not None and is_same_restore:
@@ -201,7 +201,7 @@ def _begin(deployment: Deployment, plan: RestorePlan, *, replaces_unfinished: bo
     _check_not_overtaken(deployment, containers)  # stores may have worked since the plan was made
     begun = UnfinishedRestore(plan.table, plan.at_ms, deployment.clock.now_ms(), containers)
     try:
-        store.write(*begin_writes(begun, found, setting))
+        store.write(*begin_writes(begun, unfinished, setting))
     except WriteConflictError as error:
         raise ConflictError("another process has begun a restore") from error
     return begun
@@ -225,13 +225,15 @@ def _bring_objects_back(deployment: Deployment, run: RestoreRun, containers: Ite
     for container in containers:
         for prefix in object_prefixes(container.container):
             needed = needed_under(prefix, container, deployment.then_store)
-            for found, _ in judged_objects(needed, deployment.bucket.under(prefix)):
-                if found is None:
+            for judged_object, _ in judged_objects(needed, deployment.bucket.under(prefix)):
+                if judged_object is None:
                     continue
-                if not found.state.is_readable:
-                    raise IllegalStateError(f"{found.name} cannot be brought back any more: it is {found.state}")
-                if found.state is ObjectState.DELETED:
-                    markers += found.markers
+                if not judged_object.state.is_readable:
+                    raise IllegalStateError(
+                        f"{judged_object.name} cannot be brought back any more: it is {judged_object.state}"
+                    )
+                if judged_object.state is ObjectState.DELETED:
+                    markers += judged_object.markers
                     run.counts["objects"] += 1
                 if len(markers) >= MARKERS_AT_ONCE:
                     deployment.bucket.remove_markers(markers)
@@ -247,9 +249,9 @@ def _import_items(deployment: Deployment, run: RestoreRun) -> None:
             if not wanted:
                 continue
             _bring_indexes_back(deployment, run, wanted.values())
-            found = deployment.now.get_many(list(wanted))
-            changed = [key for key, item in wanted.items() if not is_same(item, found.get(key))]
-            list(threads.map(lambda key, at=(wanted, found): deployment.now.put(at[0][key], at[1].get(key)), changed))
+            present = deployment.now.get_many(list(wanted))
+            changed = [key for key, item in wanted.items() if not is_same(item, present.get(key))]
+            list(threads.map(lambda key, at=(wanted, present): deployment.now.put(at[0][key], at[1].get(key)), changed))
             run.counts["imported"] += len(changed)
 
 
@@ -336,31 +338,31 @@ def _move_positions_back(deployment: Deployment, run: RestoreRun, restored: Mapp
 def _forget_stores(deployment: Deployment, run: RestoreRun, leases: Sequence[StoredLease]) -> None:
     """Remove the leases, and empty the map."""
     _check_not_overtaken(deployment, run.unfinished.containers)
-    found = check_stopped(deployment)
-    if [(each.lease.store_id, each.version) for each in found] != [
+    stored_leases = check_stopped(deployment)
+    if [(each.lease.store_id, each.version) for each in stored_leases] != [
         (each.lease.store_id, each.version) for each in leases
     ]:
         raise ConflictError("a store has registered, or the tick has ended a lease: stop all stores and functions")
-    for each in found:
+    for each in stored_leases:
         try:
             deployment.store.write(delete_lease(each))
         except WriteConflictError as error:
             raise ConflictError(f"the store {each.lease.store_id} has come back: stop it") from error
-    run.counts["stores"] += len(found)
+    run.counts["stores"] += len(stored_leases)
     _put_record(deployment, run, "maps", map_record())
 
 
 def _end(deployment: Deployment, run: RestoreRun) -> None:
     """Let the processes of the deployment start, and note the restore."""
     store = deployment.store
-    found, setting = store.get_many([UNFINISHED_KEY, SETTING_KEY])
-    if found is None or setting is None:
+    unfinished, setting = store.get_many([UNFINISHED_KEY, SETTING_KEY])
+    if unfinished is None or setting is None:
         raise ConflictError("another process has ended this restore")
-    if read_unfinished(found) != run.unfinished:
+    if read_unfinished(unfinished) != run.unfinished:
         raise ConflictError("another process has begun a restore, or has begun this one again: let it finish")
     now_ms = deployment.clock.now_ms()
     try:
-        store.write(*end_writes(run.unfinished, found, setting, now_ms, run.counts.items()))
+        store.write(*end_writes(run.unfinished, unfinished, setting, now_ms, run.counts.items()))
     except WriteConflictError as error:
         raise ConflictError("another process has ended this restore") from error
 
@@ -409,11 +411,13 @@ def is_under_way(store: MetadataStore) -> bool:
 def _bring_indexes_back(deployment: Deployment, run: RestoreRun, items: Iterable[Item]) -> None:
     for item in items:
         for needed in index_objects(item):
-            found = judged(needed, deployment.bucket.of(needed.name))
-            if not found.state.is_readable:
-                raise IllegalStateError(f"{found.name} cannot be brought back any more: it is {found.state}")
-            if found.state is ObjectState.DELETED:
-                deployment.bucket.remove_markers(found.markers)
+            judged_object = judged(needed, deployment.bucket.of(needed.name))
+            if not judged_object.state.is_readable:
+                raise IllegalStateError(
+                    f"{judged_object.name} cannot be brought back any more: it is {judged_object.state}"
+                )
+            if judged_object.state is ObjectState.DELETED:
+                deployment.bucket.remove_markers(judged_object.markers)
                 run.counts["objects"] += 1
 
 

@@ -121,31 +121,31 @@ def restore_group_states(
     written = 0
     for number, group in enumerate(sorted(groups, key=lambda each: (each.scope, each.name)), start=1):
         try:
-            found = states.load(group)
-            wanted = None if found is None else found.restored(positions)
+            tiered = states.load(group)
+            wanted = None if tiered is None else tiered.restored(positions)
         except CorruptError:
             continue
-        if found is None or wanted is None or wanted == found.state:
+        if tiered is None or wanted is None or wanted == tiered.state:
             continue
-        container = restored[states.container(found.segment)]
+        container = restored[states.container(tiered.segment)]
         data = frame_event(entry_bytes(UpdatesEntry([update_bytes(ReplaceState(wanted))])))
         name = packed_name(container.container, container.epochs.pointer, number)
-        asyncio.run(_append(states, found, ChunkRun(found.end, len(data), name, 0), data, container, chunks))
+        asyncio.run(_append(states, tiered, ChunkRun(tiered.end, len(data), name, 0), data, container, chunks))
         written += 1
     return written
 
 
 async def _append(
     states: GroupStates,
-    found: TieredState,
+    tiered: TieredState,
     run: ChunkRun,
     data: bytes,
     container: RestoredContainer,
     chunks: ChunkStorage,
 ) -> None:
     await put_once(chunks, run.object_name, [data])
-    directory = states.directory(found.segment, container.epochs.claim)
-    await directory.add([(found.segment, run)], {run.object_name: run.length})
+    directory = states.directory(tiered.segment, container.epochs.claim)
+    await directory.add([(tiered.segment, run)], {run.object_name: run.length})
 
 
 def _limits(state: GroupState, positions: RestoredPositions) -> Positions:

@@ -110,13 +110,13 @@ class RestorePlan:
         if len(self.gaps) < GAPS_SHOWN_MAX:
             self.gaps.append(Gap(name, reason))
 
-    def note(self, found: JudgedObject) -> None:
+    def note(self, judged_object: JudgedObject) -> None:
         """Count an object that a record of the copy names."""
-        self.objects[found.state] += 1
-        if found.state is ObjectState.DELETED:
-            self.deleted_bytes += found.length
-        if not found.state.is_readable:
-            self.note_gap(found.name, _REASONS[found.state])
+        self.objects[judged_object.state] += 1
+        if judged_object.state is ObjectState.DELETED:
+            self.deleted_bytes += judged_object.length
+        if not judged_object.state.is_readable:
+            self.note_gap(judged_object.name, _REASONS[judged_object.state])
 
 
 _REASONS: Final = {
@@ -226,9 +226,9 @@ def _plan_objects(plan: RestorePlan, container: ContainerPlan, then: MetadataSto
     for prefix in object_prefixes(container.container):
         is_log = prefix == container_log_prefix(container.container)
         needed = needed_under(prefix, container, then)
-        for found, versions in judged_objects(needed, bucket.under(prefix)):
-            if found is not None:
-                plan.note(found)
+        for judged_object, versions in judged_objects(needed, bucket.under(prefix)):
+            if judged_object is not None:
+                plan.note(judged_object)
             for each in versions:
                 epoch = object_epoch(container.container, each.name)
                 container.epoch_in_names = max(container.epoch_in_names or 0, epoch or 0)
@@ -236,7 +236,7 @@ def _plan_objects(plan: RestorePlan, container: ContainerPlan, then: MetadataSto
                 kept = next((version for version in versions if not version.is_marker), each)
                 if is_log and kept.modified_ms <= plan.at_ms and _is_there_at(versions, plan.at_ms):
                     container.log_bytes += kept.length
-                if found is None and not is_log and kept.is_latest and kept.modified_ms > plan.at_ms:
+                if judged_object is None and not is_log and kept.is_latest and kept.modified_ms > plan.at_ms:
                     plan.later += 1
                     plan.later_bytes += kept.length
 
@@ -289,17 +289,17 @@ class _CountedObjects:
     def problems(self, runs: list[tuple[Key, ChunkRun]]) -> Iterator[tuple[Key, str]]:
         """The runs whose object has no count, or is too short for them."""
         wanted = {run.object_name for _, run in runs}
-        found = {name: self._lengths[name] for name in wanted if name in self._lengths}
-        missing = sorted(wanted - found.keys())
+        lengths = {name: self._lengths[name] for name in wanted if name in self._lengths}
+        missing = sorted(wanted - lengths.keys())
         for first in range(0, len(missing), READS_PER_BATCH_MAX):
             batch = missing[first : first + READS_PER_BATCH_MAX]
             records = self._store.get_many([object_count_key(name) for name in batch])
-            found |= {name: _counted_length(record) for name, record in zip(batch, records, strict=True)}
-        self._lengths.update(found)
+            lengths |= {name: _counted_length(record) for name, record in zip(batch, records, strict=True)}
+        self._lengths.update(lengths)
         while len(self._lengths) > KNOWN_OBJECTS_MAX:
             self._lengths.popitem(last=False)
         for key, run in runs:
-            length = found[run.object_name]
+            length = lengths[run.object_name]
             if not length:
                 yield key, f"its object {run.object_name} is not counted: the copy has a part of a transaction only"
             elif run.position + run.length > length:

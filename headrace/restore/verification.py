@@ -71,9 +71,9 @@ class Verified:
         self.examined[check] += 1
         if problem is not None:
             self.wrong[check] += 1
-            found = self.examples.setdefault(check, [])
-            if len(found) < EXAMPLES_MAX:
-                found.append(problem)
+            examples = self.examples.setdefault(check, [])
+            if len(examples) < EXAMPLES_MAX:
+                examples.append(problem)
 
     def findings(self) -> list[Finding]:
         """A finding for each check."""
@@ -223,8 +223,8 @@ class _StreamChecks:
         segments = list(segments_from_head(stream, head, self._records.history))
         ends = self._ends.of_segments(stream.scope, stream.name, segments, head)
         sealed = self._records.history.sealed_segments(stream, list(ends))
-        for identifier, found in sealed.items():
-            missing = found.length - ends[identifier]
+        for identifier, segment in sealed.items():
+            missing = segment.length - ends[identifier]
             note("lengths", f"segment {identifier} of {name} lacks {missing} bytes at its end" if missing > 0 else None)
 
     def _epochs_problem(self, stream: Stream, first_epoch: int) -> str | None:
@@ -282,11 +282,11 @@ class _GroupChecks:
             self._verified.note("groups", f"{record.key.partition}: {error.message}")
 
     def _problem(self, group: ReaderGroup) -> str | None:
-        found = self._states.load(group)
-        if found is None:
+        tiered = self._states.load(group)
+        if tiered is None:
             return None  # its first reader begins as the group is configured
-        if found.state.readers:
-            return f"{group.scoped_name} has the readers {', '.join(found.state.readers[:EXAMPLES_MAX])}"
-        if found.restored(self._positions) != found.state:
+        if tiered.state.readers:
+            return f"{group.scoped_name} has the readers {', '.join(tiered.state.readers[:EXAMPLES_MAX])}"
+        if tiered.restored(self._positions) != tiered.state:
             return f"{group.scoped_name} has positions behind the ends of their segments"
         return None
