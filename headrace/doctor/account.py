@@ -71,10 +71,10 @@ class BotocoreAccount:
             configured = self._session.get_config_variable("region")
         except BotoCoreError as error:
             raise InvalidRequestError(f"the configuration of AWS is not valid: {error}") from error
-        found = region or os.environ.get("AWS_REGION") or configured
-        if not found:
+        name = region or os.environ.get("AWS_REGION") or configured
+        if not name:
             raise InvalidRequestError("no AWS region is configured: set AWS_REGION")
-        self._region = str(found)
+        self._region = str(name)
         self._config = Config(
             connect_timeout=TIMEOUT_S,
             read_timeout=TIMEOUT_S,

@@ -59,8 +59,8 @@ def _examined(check: str, examine: Callable[[], Finding]) -> Finding:
 
 
 def _stacks(account: Account) -> Finding:
-    found = account.ask_all("cloudformation", "describe_stacks", "Stacks")
-    states = {each["StackName"]: each["StackStatus"] for each in found if each["StackName"].startswith(STACK_PREFIX)}
+    stacks = account.ask_all("cloudformation", "describe_stacks", "Stacks")
+    states = {each["StackName"]: each["StackStatus"] for each in stacks if each["StackName"].startswith(STACK_PREFIX)}
     missing = [name for name in REQUIRED_STACKS if name not in states]
     if missing:
         return failure("stacks", f"not deployed in {account.region}: {listed(missing)}")

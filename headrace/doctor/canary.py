@@ -60,8 +60,8 @@ async def try_containers(
         trip = RoundTrip(error=f"no segment of {name} is in it: delete this stream, which the next call makes again")
         return {each: trip for each in range(layout.count) if layout.class_of(each) is log_class}
 
-    found = await asyncio.gather(*map(tried, classes))
-    return {container: trip for trips in found for container, trip in trips.items()}
+    by_class = await asyncio.gather(*map(tried, classes))
+    return {container: trip for trips in by_class for container, trip in trips.items()}
 
 
 async def _segments(client: AsyncHeadrace, layout: ContainerLayout, log_class: LogClass) -> Sequence[StartedSegment]:
@@ -85,10 +85,10 @@ async def _segments(client: AsyncHeadrace, layout: ContainerLayout, log_class: L
 
 def by_container(layout: ContainerLayout, segments: Iterable[StartedSegment]) -> dict[int, StartedSegment]:
     """The first segment of each container, in the order of the containers."""
-    found: dict[int, StartedSegment] = {}
+    first_segments: dict[int, StartedSegment] = {}
     for segment in segments:
-        found.setdefault(layout.container_of_segment(segment.name), segment)
-    return dict(sorted(found.items()))
+        first_segments.setdefault(layout.container_of_segment(segment.name), segment)
+    return dict(sorted(first_segments.items()))
 
 
 def segments_needed(layout: ContainerLayout, log_class: LogClass) -> int:

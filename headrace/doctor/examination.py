@@ -49,13 +49,13 @@ def examine_deployment(
     )
     answer = _answer(url, clock, transport)
     skew_ms = 0 if answer is None or answer.date_ms is None else answer.now_ms - answer.date_ms
-    found = cluster_findings(facts, clock.now_ms() - skew_ms)
+    findings = cluster_findings(facts, clock.now_ms() - skew_ms)
     if answer is None:
         reason = "the controller did not answer a request without a signature"
-        found += [skipped("clock", reason), skipped("signatures", reason)]
+        findings += [skipped("clock", reason), skipped("signatures", reason)]
     else:
-        found += answer_findings(answer)
-    return [*found, _tokens(client), _tls(client)]
+        findings += answer_findings(answer)
+    return [*findings, _tokens(client), _tls(client)]
 
 
 def _upgrade(client: Headrace) -> UpgradeView | None:
