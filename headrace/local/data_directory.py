@@ -96,7 +96,7 @@ class DataDirectory:
 
     def _world(self, store_count: int | None, s3_containers: int | None) -> World:
         numbers = sorted(
-            int(found.name.removeprefix(_WORLD_PREFIX)) for found in self.path.glob(f"{_WORLD_PREFIX}[0-9]*")
+            int(world.name.removeprefix(_WORLD_PREFIX)) for world in self.path.glob(f"{_WORLD_PREFIX}[0-9]*")
         )
         last = self._directory(numbers[-1]) if numbers else None
         if last is not None and resources.is_complete_snapshot(last / "aws"):

@@ -46,8 +46,8 @@ def require_jdk(minimum: int = JDK_MINIMUM) -> int:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise LocalStackError(f"{java} does not run ({error}): {wanted}") from error
-    found = _VERSION.search(answer.stderr + answer.stdout)
-    if found is None or int(found[1]) < minimum:
-        version = found[1] if found else "of unknown version"
+    match = _VERSION.search(answer.stderr + answer.stdout)
+    if match is None or int(match[1]) < minimum:
+        version = match[1] if match else "of unknown version"
         raise LocalStackError(f"{java} is Java {version}, which is too old for Spark: {wanted}")
-    return int(found[1])
+    return int(match[1])

@@ -174,8 +174,8 @@ def _make_queries_cheap() -> None:
             queried.items = None
 
     def items_of_query(table: Table) -> list[Item]:
-        found: list[Item] | None = getattr(queried, "items", None)
-        return all_items(table) if found is None else found
+        items: list[Item] | None = getattr(queried, "items", None)
+        return all_items(table) if items is None else items
 
     _replace(Table, "query", query_partition)
     _replace(Table, "all_items", items_of_query)
@@ -228,10 +228,10 @@ def _keep_queues_in_order() -> None:
         with lock_of(queue):
             if receipt_handle in queue.deleted_messages:
                 return
-            found = [message for message in queue._messages if message.had_receipt_handle(receipt_handle)]
-            if not found:
+            deleted = [message for message in queue._messages if message.had_receipt_handle(receipt_handle)]
+            if not deleted:
                 raise ReceiptHandleIsInvalid
-            for message in found:
+            for message in deleted:
                 queue._messages.remove(message)
                 queue._pending_messages.discard(message)
                 queue.deleted_messages.update(handle for handle in message.all_receipt_handles if handle)
@@ -260,10 +260,10 @@ def _keep_queues_in_order() -> None:
         deadline_s = time.monotonic() + wait_seconds_timeout
         with lock_of(queue):
             while True:
-                found = receive(backend, queue_name, count, 0, visibility_timeout, message_attribute_names)
+                received = receive(backend, queue_name, count, 0, visibility_timeout, message_attribute_names)
                 left_s = deadline_s - time.monotonic()
-                if found or left_s <= 0:
-                    return found
+                if received or left_s <= 0:
+                    return received
                 lock_of(queue).wait(min(until_change_s(queue), left_s))
 
     _replace(Queue, "pending_message_groups", property(groups_in_flight))

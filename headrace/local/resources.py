@@ -140,11 +140,11 @@ def save_snapshot(resources: Resources, directory: Path) -> None:
     s3 = aws_client("s3", resources.endpoint)
     with (directory / _OBJECTS).open("w") as objects:
         for number, key in enumerate(_keys(s3, resources.bucket)):
-            found = s3.get_object(Bucket=resources.bucket, Key=key)
+            stored = s3.get_object(Bucket=resources.bucket, Key=key)
             file_name = f"object-{number:06d}"
             with (directory / file_name).open("wb") as body:
-                shutil.copyfileobj(found["Body"], body)
-            objects.write(json.dumps({"key": key, "file": file_name, "metadata": found["Metadata"]}) + "\n")
+                shutil.copyfileobj(stored["Body"], body)
+            objects.write(json.dumps({"key": key, "file": file_name, "metadata": stored["Metadata"]}) + "\n")
     (directory / _COMPLETE).touch()
 
 
@@ -178,4 +178,4 @@ def _items(resources: Resources) -> Iterator[dict[str, Any]]:
 
 def _keys(s3: Any, bucket: str) -> Iterator[str]:
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
-        yield from (found["Key"] for found in page.get("Contents", []))
+        yield from (entry["Key"] for entry in page.get("Contents", []))

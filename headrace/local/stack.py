@@ -482,7 +482,7 @@ class LocalStack:
             endpoints = {"http": self.gateway.url, "aws": self.resources.endpoint}
             if self._bridge is not None:
                 pids["grpc"], endpoints["grpc"] = self._bridge.pid, self._bridge.url
-            found = state(
+            published = state(
                 endpoints,
                 self.resources,
                 self._environment(),
@@ -491,7 +491,7 @@ class LocalStack:
                 self.stores.statuses,
                 self._external.ports if self._external is not None and self._tls is TlsMode.REQUIRED else (),
             )
-            self._state_file.write(found)
+            self._state_file.write(published)
 
     def _announce(self, data: DataDirectory) -> None:
         self._say(f"http      {self.gateway.url}")

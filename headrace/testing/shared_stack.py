@@ -31,12 +31,12 @@ def shared_stack(directory: Path, start: StartStack) -> Iterator[str]:
     """
     directory.mkdir(parents=True, exist_ok=True)
     with _locked(directory / START, fcntl.LOCK_EX) as starting:
-        found = _join(directory)
-        if found is None:
+        joining = _join(directory)
+        if joining is None:
             with _own(directory, start, starting) as url:
                 yield url
             return
-    url, joined = found
+    url, joined = joining
     with joined:
         yield url
 
