@@ -74,9 +74,9 @@ class _Resolver(APIGatewayHttpResolver):
         self._context.set(value)
 
     def _to_proxy_event(self, event: dict[str, Any]) -> APIGatewayProxyEventV2:
-        found: APIGatewayProxyEventV2 = super()._to_proxy_event(event)  # type: ignore[assignment]
-        self._event.set(found)
-        return found
+        proxied: APIGatewayProxyEventV2 = super()._to_proxy_event(event)  # type: ignore[assignment]
+        self._event.set(proxied)
+        return proxied
 
 
 H = TypeVar("H", bound=Callable[..., Document | None])

@@ -122,13 +122,13 @@ def _schemas(kinds: Collection[type[Document]]) -> dict[str, Any]:
 
     Docstrings are for users of Python. They name fields as Python does, so they are left out.
     """
-    _, found = msgspec.json.schema_components(sorted(kinds, key=_name), ref_template=_REFERENCE + "{name}")
-    text = json.dumps(found)
-    for name in found:
+    _, components = msgspec.json.schema_components(sorted(kinds, key=_name), ref_template=_REFERENCE + "{name}")
+    text = json.dumps(components)
+    for name in components:
         text = text.replace(f'"{_REFERENCE}{name}"', f'"{_REFERENCE}{_shown(name)}"')
     schemas: dict[str, Any] = {_shown(name): schema for name, schema in json.loads(text).items()}
-    if len(schemas) < len(found):
-        raise ValueError(f"two classes have one name in the API document: {sorted(found)}")
+    if len(schemas) < len(components):
+        raise ValueError(f"two classes have one name in the API document: {sorted(components)}")
     for name, schema in schemas.items():
         schema["title"] = name
         schema.pop("description", None)
@@ -155,7 +155,7 @@ def _reached(schemas: Mapping[str, Any], names: set[str]) -> set[str]:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "tags": list(operation.tags),
         "summary": operation.summary,
         "operationId": re.sub(r"\W", "_", f"{operation.handler.__name__}{operation.path}_{operation.method.lower()}"),
@@ -163,12 +163,12 @@ def _operation(operation: Operation) -> dict[str, Any]:
     }
     bodies = [parameter.type for parameter in operation.parameters if parameter.declared is None]
     if bodies:
-        found["requestBody"] = {"required": True, "content": _content((bodies[0],))}
-    found["responses"] = {
+        described["requestBody"] = {"required": True, "content": _content((bodies[0],))}
+    described["responses"] = {
         str(status): _response(operation, status, kinds) for status, kinds in sorted(operation.answers.items())
     }
-    found["responses"]["default"] = _ERROR_RESPONSE
-    return found
+    described["responses"]["default"] = _ERROR_RESPONSE
+    return described
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:

@@ -83,8 +83,8 @@ class Operation(msgspec.Struct, frozen=True, dict=True):
         returned = get_type_hints(self.handler)["return"]
         kinds = get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,)
         documents = tuple(kind for kind in kinds if kind is not NoneType)
-        found = {int(self.status): documents} if documents else {}
-        return found | ({int(HTTPStatus.NO_CONTENT): ()} if NoneType in kinds else {})
+        with_document = {int(self.status): documents} if documents else {}
+        return with_document | ({int(HTTPStatus.NO_CONTENT): ()} if NoneType in kinds else {})
 
     def declared_parts(self, query: Mapping[str, str], body: Any) -> tuple[dict[str, str], Any]:
         """The parts of a request that the handler reads: parameters of the query, and the body or None.
@@ -171,9 +171,9 @@ def _converted(given: Any, kind: Any, where: tuple[str, ...]) -> Any:
 
 def _problem(text: str, kind: Any, where: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str]:
     """Where a value is wrong, and what it must be. The value itself is not shown: it may be a secret."""
-    found = _WHERE.search(text)
-    problem = text if found is None else text[: found.start()]
-    steps = [each[1] or each[2] for each in _STEP.finditer(found["path"])] if found else []
+    place = _WHERE.search(text)
+    problem = text if place is None else text[: place.start()]
+    steps = [each[1] or each[2] for each in _STEP.finditer(place["path"])] if place else []
     if missing := _NAMED_FIELD.match(problem):
         return (*where, *steps, missing["name"]), "is missing"
     if problem.startswith("Invalid enum value"):

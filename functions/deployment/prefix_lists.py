@@ -30,16 +30,16 @@ def handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, str]:
         OSError: the report did not reach CloudFormation; Lambda retries the event.
     """
     request = ResourceRequest.from_event(event)
-    found: dict[str, str] = {}
+    lists: dict[str, str] = {}
     problems: list[str] = []
     if request.kind != "Delete":
         try:
-            found = find_lists()
+            lists = find_lists()
         except (BotoCoreError, ClientError) as error:
             problems = [f"EC2 does not tell the prefix lists: {error}"]
         else:
-            problems = [f"the Region has no prefix list of {name}" for name in SERVICES if name not in found]
-    send_report(request, problems, "the prefix lists are known", found)
+            problems = [f"the Region has no prefix list of {name}" for name in SERVICES if name not in lists]
+    send_report(request, problems, "the prefix lists are known", lists)
     return {"outcome": "failed" if problems else "passed"}
 
 

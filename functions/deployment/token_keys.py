@@ -127,19 +127,19 @@ class Rotation:
             )
 
     def _stages(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = self._client.describe_secret(SecretId=self._secret_id)["VersionIdsToStages"]
-        return found
+        stages: dict[str, list[str]] = self._client.describe_secret(SecretId=self._secret_id)["VersionIdsToStages"]
+        return stages
 
     def _current(self) -> tuple[str, TokenKeys | None]:
-        found = self._client.get_secret_value(SecretId=self._secret_id, VersionStage=_CURRENT)
-        return str(found["VersionId"]), stored_keys(str(found.get("SecretString")))
+        secret = self._client.get_secret_value(SecretId=self._secret_id, VersionStage=_CURRENT)
+        return str(secret["VersionId"]), stored_keys(str(secret.get("SecretString")))
 
     def _pending(self) -> TokenKeys | None:
         """The keys of the version to be made; None before `create`."""
         try:
-            found = self._client.get_secret_value(
+            secret = self._client.get_secret_value(
                 SecretId=self._secret_id, VersionId=self._version, VersionStage=_PENDING
             )
         except self._client.exceptions.ResourceNotFoundException:
             return None
-        return stored_keys(str(found.get("SecretString")))
+        return stored_keys(str(secret.get("SecretString")))

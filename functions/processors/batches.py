@@ -46,8 +46,10 @@ def message_body(record: SQSRecord) -> dict[str, Any]:
 
 def requester_in(record: SQSRecord) -> Requester | None:
     """Who asked for the work of a message; None for one of a former release, or of another sender."""
-    found = record.raw_event.get("messageAttributes") or {}
-    principal, correlation_id = ((found.get(name) or {}).get("stringValue") for name in (REQUESTED_BY, CORRELATION_ID))
+    attributes = record.raw_event.get("messageAttributes") or {}
+    principal, correlation_id = (
+        (attributes.get(name) or {}).get("stringValue") for name in (REQUESTED_BY, CORRELATION_ID)
+    )
     return Requester(str(principal), str(correlation_id or "")) if principal else None
 
 

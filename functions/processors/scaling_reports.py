@@ -30,10 +30,10 @@ ITSELF = Requester("headrace-function/scaling-reports", "")
 def _work_on(record: SQSRecord) -> None:
     wiring.fixed_settings().check()
     with requested_by(ITSELF), last_delivery(record, topology.SCALING_REPORTS_QUEUE):
-        found = parse_report(message_body(record))
-        outcome = wiring.auto_scaling_service().handle(found)
-        count("ScalingReports", kind=found.kind, outcome=outcome)
-        logger.info("%s segment %s: %s", found.kind, found.segment, outcome)
+        parsed = parse_report(message_body(record))
+        outcome = wiring.auto_scaling_service().handle(parsed)
+        count("ScalingReports", kind=parsed.kind, outcome=outcome)
+        logger.info("%s segment %s: %s", parsed.kind, parsed.segment, outcome)
 
 
 @logger.inject_lambda_context
