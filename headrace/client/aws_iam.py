@@ -34,13 +34,13 @@ class AwsIamAuth(httpx.Auth):
             raise InvalidRequestError('auth="aws-iam" needs botocore: install headrace[aws-auth]') from error
         session = Session()
         # botocore reads AWS_DEFAULT_REGION only; Lambda, ECS and Glue set AWS_REGION.
-        found = region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
+        name = region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
         credentials = session.get_credentials()
-        if not found:
+        if not name:
             raise InvalidRequestError("no AWS region is configured: set AWS_REGION or pass `region`")
         if credentials is None:
             raise UnauthorizedError("no AWS credentials were found: set a profile, a role or AWS_ACCESS_KEY_ID")
-        self._region: str = found
+        self._region: str = name
         self._credentials: Any = credentials
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:

@@ -114,10 +114,10 @@ class ZoneSearch:
 
     def _found(self) -> str:
         try:
-            found = self._look()
+            zone = self._look()
         except (OSError, ValueError, http.client.HTTPException):  # no answer, or one that has no zone
-            found = ""
-        return found if is_zone_id(found) else ""
+            zone = ""
+        return zone if is_zone_id(zone) else ""
 
     def _look(self) -> str:
         task = self._environment.get(_TASK_VARIABLE, "")

@@ -116,10 +116,10 @@ class AsyncDelegationTokens:
         """The command as it is to be sent; None if its token must be fetched first."""
         if not self._api.demands_tokens or (key := _key_of(command)) is None:
             return command
-        found = self._find(key)
-        if found is None:
+        entry = self._find(key)
+        if entry is None:
             return None
-        key, held = found
+        key, held = entry
         if held.due_s <= self._monotonic_s() and key not in self._fetches:
             held.due_s = self._monotonic_s() + RENEWAL_PAUSE_S  # if the renewal fails
             self._begin_fetch(key)
@@ -132,12 +132,12 @@ class AsyncDelegationTokens:
             UnauthorizedError: the credentials of this client do not allow what the command does.
             UnavailableError: the controller did not answer in time.
         """
-        found = self.ready(command)
-        if found is None:
+        with_token = self.ready(command)
+        if with_token is None:
             key = _key_of(command)
             assert key is not None, "other commands are always ready"
-            found = _with_token(command, await self._fetched(key))
-        return found
+            with_token = _with_token(command, await self._fetched(key))
+        return with_token
 
     async def after_refusal(
         self, command: wire.WireCommand, reply: wire.AuthTokenCheckFailed, refusals: int
@@ -163,8 +163,8 @@ class AsyncDelegationTokens:
             if not is_expired or refusals >= len(EXPIRED_WAITS_S):
                 raise _refused(key, is_expired=is_expired)
             await asyncio.sleep(EXPIRED_WAITS_S[refusals])
-        found = self._find(key)
-        held = await self._fetched(key) if found is None else found[1]
+        entry = self._find(key)
+        held = await self._fetched(key) if entry is None else entry[1]
         if not held.token:
             raise _not_issued(self._api.url)
         return _with_token(command, held)

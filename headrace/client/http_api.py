@@ -172,13 +172,13 @@ def _check_url(url: str) -> None:
     if not url.startswith(("http://", "https://")):
         raise errors.InvalidRequestError(f"the controller's URL {url!r} must begin with http:// or https://")
     try:
-        found = httpx.URL(url)
+        parts = httpx.URL(url)
         # httpx encodes what a name cannot have with `%`; an address of IPv6 may have a zone behind one.
-        has_host = bool(found.host) and (":" in found.host or "%" not in found.host)
-        has_valid_port = found.port is None or 0 < found.port < _PORTS
+        has_host = bool(parts.host) and (":" in parts.host or "%" not in parts.host)
+        has_valid_port = parts.port is None or 0 < parts.port < _PORTS
     except httpx.InvalidURL as error:
         raise errors.InvalidRequestError(f"the controller's URL {url!r} is not valid: {error}") from error
-    if not (has_host and has_valid_port) or found.query or found.fragment:
+    if not (has_host and has_valid_port) or parts.query or parts.fragment:
         raise errors.InvalidRequestError(
             f"the controller's URL {url!r} must be http:// or https:// with a host, and perhaps a port and a path"
         )

@@ -97,9 +97,9 @@ def check_value(value: bytes) -> bytes:
 
 def _check_length(part: str, key: bytes, length: int) -> None:
     if not isinstance(key, bytes | bytearray) or len(key) != length:
-        found = f"{len(key)} bytes" if isinstance(key, bytes | bytearray) else type(key).__name__
+        actual = f"{len(key)} bytes" if isinstance(key, bytes | bytearray) else type(key).__name__
         raise InvalidRequestError(
-            f"the {part} keys of this table are {length} bytes, not {found}",
+            f"the {part} keys of this table are {length} bytes, not {actual}",
             details={"part": part, "length": length},
             code="invalid_key",
         )
@@ -271,11 +271,11 @@ class AsyncKeyValueTable:
     was deleted, and UnavailableError if its stores could not be reached for too long.
     """
 
-    def __init__(self, admin: AsyncTablesAdmin, scope: str, table: str, found: TableSegments) -> None:
+    def __init__(self, admin: AsyncTablesAdmin, scope: str, table: str, described: TableSegments) -> None:
         self.scope, self.table = scope, table
         self._requests = TableSegmentRequests(admin, scope, table)
-        self._lengths = KeyLengths(found.primary_key_length, found.secondary_key_length)
-        self._routes = RoutingTable(Route(segment.key_range, segment.segment_id) for segment in found.segments)
+        self._lengths = KeyLengths(described.primary_key_length, described.secondary_key_length)
+        self._routes = RoutingTable(Route(segment.key_range, segment.segment_id) for segment in described.segments)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -285,8 +285,8 @@ class AsyncKeyValueTable:
 
     async def get(self, primary: bytes, secondary: bytes = b"") -> TableEntry | None:
         """Returns the entry of a key, None if the table does not have the key."""
-        (found,) = await self.get_all([TableKey(primary, secondary)])
-        return found
+        (entry,) = await self.get_all([TableKey(primary, secondary)])
+        return entry
 
     async def put(self, primary: bytes, value: bytes, secondary: bytes = b"") -> int:
         """Writes an entry unconditionally. Returns its new version."""
@@ -320,10 +320,10 @@ class AsyncKeyValueTable:
         for key, joined in zip(keys, stored, strict=True):
             of_segment.setdefault(self._segment_of(key.primary), {})[joined] = None
         reads = (self._read(segment, list(asked)) for segment, asked in of_segment.items())
-        found: dict[bytes, TableEntry] = {}
+        present: dict[bytes, TableEntry] = {}
         for entries in await asyncio.gather(*reads):
-            found |= entries
-        return [found.get(joined) for joined in stored]
+            present |= entries
+        return [present.get(joined) for joined in stored]
 
     async def update_all(self, primary: bytes, changes: Mapping[bytes, tuple[bytes, int | None]]) -> dict[bytes, int]:
         """Writes several entries of one primary key atomically. Returns the new versions by secondary key.
@@ -445,24 +445,24 @@ class AsyncKeyValueTable:
         except ConflictError:
             if not attempts.answer_lost:
                 raise
-            found = await self._read(segment, [entry.key for entry in entries])
-            if any(entry.key not in found or found[entry.key].value != entry.value for entry in entries):
+            present = await self._read(segment, [entry.key for entry in entries])
+            if any(entry.key not in present or present[entry.key].value != entry.value for entry in entries):
                 raise
-            return tuple(found[entry.key].version for entry in entries)
+            return tuple(present[entry.key].version for entry in entries)
         return reply.versions
 
     async def _read(self, segment: int, stored: Sequence[bytes]) -> dict[bytes, TableEntry]:
         """Reads the keys of one segment. Returns the existing entries by stored key."""
-        found: dict[bytes, TableEntry] = {}
+        present: dict[bytes, TableEntry] = {}
         for first in range(0, len(stored), GET_KEYS_AT_ONCE_MAX):
             keys = tuple(wire.TableKey(key) for key in stored[first : first + GET_KEYS_AT_ONCE_MAX])
             reply = await self._requests.ask(segment, partial(_read_table, keys), wire.TableRead)
-            found |= {
+            present |= {
                 entry.key: TableEntry(self._lengths.split(entry.key), bytes(entry.value), entry.version)
                 for entry in reply.entries
                 if entry.version != wire.NOT_EXISTS
             }
-        return found
+        return present
 
     def _range(self, primary: bytes | None, first: bytes | None, last: bytes | None) -> tuple[list[int], bytes, bytes]:
         """Returns the segments to read, and the bounds as stored keys."""

@@ -44,8 +44,8 @@ async def end_or_cut(admin: AsyncAdmin, scope: str, stream: str, place: Place) -
 
 async def cut_of_place(admin: AsyncAdmin, scope: str, stream: str, place: Place) -> StreamCut:
     """The stream cut at a place. Raises the errors of `end_or_cut`."""
-    found = await end_or_cut(admin, scope, stream, place)
-    return found if isinstance(found, StreamCut) else await admin.stream_cut(scope, stream, at=found)
+    end = await end_or_cut(admin, scope, stream, place)
+    return end if isinstance(end, StreamCut) else await admin.stream_cut(scope, stream, at=end)
 
 
 def _before_now(duration: timedelta) -> datetime:

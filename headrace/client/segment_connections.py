@@ -144,11 +144,11 @@ class SegmentConnections(Unpicklable):
             return
         try:
             # Any of them: they may move at different times. The next silent period asks again.
-            found = await self._source.endpoint(self._scope, self._stream, random.choice(awaited))
+            present = await self._source.endpoint(self._scope, self._stream, random.choice(awaited))
         except HeadraceError:
             return
         at = connection.host, connection.port
-        if (found.host, found.port) != at:
+        if (present.host, present.port) != at:
             self._endpoints = {
                 each: endpoint for each, endpoint in self._endpoints.items() if (endpoint.host, endpoint.port) != at
             }

@@ -74,7 +74,7 @@ class AsyncTrust:
             UnauthorizedError: the credentials of this client may not ask for them.
         """
         try:
-            found = parsed(TrustView.from_json, await self._api.request("GET", "/v1/trust"))
+            view = parsed(TrustView.from_json, await self._api.request("GET", "/v1/trust"))
         except UnauthorizedError as error:
             raise UnauthorizedError(
                 "the credentials of this client may not call GET /v1/trust, which it needs in order to verify the "
@@ -82,11 +82,11 @@ class AsyncTrust:
             ) from error
         except NotFoundError as error:
             raise IllegalStateError(f"the controller at {self._api.url} publishes no authorities: update it") from error
-        if not found.certificates:
+        if not view.certificates:
             raise IllegalStateError(
                 f"the deployment at {self._api.url} publishes no authority: its stores cannot use TLS yet"
             )
-        return found.bundle
+        return view.bundle
 
     async def context(self) -> ssl.SSLContext:
         """Returns a context that trusts the authorities. Fetches them at the first call.

@@ -324,15 +324,15 @@ class AsyncAdmin:
         from headrace.api.streams import ScalingEvents
 
         path = f"{_path(scope, stream)}/scaling-events"
-        found: list[ScalingEvent] = []
+        events: list[ScalingEvent] = []
         following: int | None = from_ms
         while following is not None:
             query = {"from": following} | ({} if to_ms is None else {"to": to_ms})
             answer = await self._api.request("GET", path, query=query)
             page = parsed(ScalingEvents.from_json, answer)
-            found += page.events
+            events += page.events
             following = page.next_time_ms
-        return found
+        return events
 
     async def epoch_history(
         self, scope: str, stream: str, *, before: int | None = None, limit: int = PAGE_ITEMS_DEFAULT
@@ -379,7 +379,7 @@ class AsyncAdmin:
 
         body = BetweenRequest(optional_offsets_json(from_cut), optional_offsets_json(to_cut)).to_json()
         answer = await self._api.request("POST", f"{_path(scope, stream)}/stream-cuts/distance", body=body)
-        return parsed(lambda found: int(found["bytes"]), answer)
+        return parsed(lambda fields: int(fields["bytes"]), answer)
 
     async def seal_stream(self, scope: str, stream: str, *, wait: bool = True) -> None:
         """Seals a stream, which then accepts no more events. Raises SealedError if it is sealed already."""

@@ -27,14 +27,14 @@ async def until(what: str, look: Callable[[], Awaitable[T]], done: Callable[[T],
     """
     now_s = asyncio.get_running_loop().time
     poll_s, deadline_s = POLL_FIRST_S, now_s() + OPERATION_TIMEOUT_S
-    while not done(found := await look()):
+    while not done(seen := await look()):
         if now_s() + poll_s > deadline_s:
             raise UnavailableError(
                 f"{what} has not finished after {OPERATION_TIMEOUT_S:g} s; it continues in the background"
             )
         await asyncio.sleep(poll_s)
         poll_s = min(poll_s * 1.5, POLL_MAX_S)
-    return found
+    return seen
 
 
 async def items_of_pages(
@@ -44,7 +44,7 @@ async def items_of_pages(
     asked = dict(query or {})
     while True:
         answer = await api.request("GET", path, query=asked or None)
-        page = parsed(lambda found: Listing.from_json(found, name, read), answer)
+        page = parsed(lambda fields: Listing.from_json(fields, name, read), answer)
         for item in page.items:
             yield item
         if page.next_after is None:

@@ -139,7 +139,9 @@ class AsyncReaderGroupsAdmin:
         if not wait or view.state not in _PASSING:
             return view
         what = f"{view.scope}/{view.group} in state {view.state}"
-        return await until(what, lambda: self.get(view.scope, view.group), lambda found: found.state not in _PASSING)
+        return await until(
+            what, lambda: self.get(view.scope, view.group), lambda present: present.state not in _PASSING
+        )
 
     async def _is_gone(self, known: ReaderGroupView) -> bool:
         try:

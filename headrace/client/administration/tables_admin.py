@@ -49,7 +49,7 @@ class AsyncTablesAdmin:
             view = await self.get(scope, table)
         if wait and view.state == "CREATING":
             what = f"creating key-value table {scope}/{table}"
-            view = await until(what, lambda: self.get(scope, table), lambda found: found.state != "CREATING")
+            view = await until(what, lambda: self.get(scope, table), lambda present: present.state != "CREATING")
         return view
 
     async def get(self, scope: str, table: str) -> TableView:

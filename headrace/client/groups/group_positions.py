@@ -68,7 +68,7 @@ async def stream_cuts(admin: AsyncAdmin, positions: Positions) -> tuple[StreamCu
 
 async def complete_cut(admin: AsyncAdmin, scope: str, stream: str, offsets: Mapping[int, int]) -> StreamCut:
     """Returns the cut at these offsets by segment id, with the ends of the segments that were read next to them."""
-    found = dict(offsets)
+    positions = dict(offsets)
     epochs: dict[int, dict[int, KeyRange]] = {}
 
     async def range_of(identifier: int) -> KeyRange | None:
@@ -97,8 +97,8 @@ async def complete_cut(admin: AsyncAdmin, scope: str, stream: str, offsets: Mapp
                 key_range = await range_of(identifier)
                 if key_range is not None and not any(map(key_range.overlaps, ranges.values())):
                     seen.add(identifier)
-                    found[identifier], ranges[identifier] = END_OF_SEGMENT, key_range
-    return StreamCut.of(scope, stream, found)
+                    positions[identifier], ranges[identifier] = END_OF_SEGMENT, key_range
+    return StreamCut.of(scope, stream, positions)
 
 
 # How far a reader group is behind: in bytes, in events and in seconds.
@@ -142,11 +142,11 @@ async def count_events(
 
 
 async def _read(requests: SegmentRequests, segment_id: int, name: str, start: int, end: int) -> EventCount:
-    events, found = EventAssembler(start), 0
+    events, count = EventAssembler(start), 0
     while (position := events.offset + events.cut_off_bytes) < end:
         reply = await requests.ask_for(segment_id, _read_command(name, position, end - position), wire.SegmentRead)
-        found += len(events.add(memoryview(reply.data)[: end - position]))
-    return EventCount(found, is_estimate=False)
+        count += len(events.add(memoryview(reply.data)[: end - position]))
+    return EventCount(count, is_estimate=False)
 
 
 def _read_command(name: str, start: int, length: int) -> MakeCommand:
@@ -215,10 +215,10 @@ class GroupLag:
 
     @property
     def events_by_stream(self) -> dict[str, int]:
-        found = Counter(dict.fromkeys(self.bytes_by_stream, 0))
+        counts = Counter(dict.fromkeys(self.bytes_by_stream, 0))
         for segment in self.segments:
-            found[f"{segment.segment.scope}/{segment.segment.stream}"] += segment.events_unread
-        return dict(found)
+            counts[f"{segment.segment.scope}/{segment.segment.stream}"] += segment.events_unread
+        return dict(counts)
 
 
 @dataclass(frozen=True, slots=True)

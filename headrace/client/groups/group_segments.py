@@ -226,8 +226,8 @@ class OwnedSegments:
         scope, stream, segment_id = owned.segment.scope, owned.segment.stream, owned.segment.segment_id
         backoff = Backoff(SUCCESSORS_TIMEOUT_S)
         find = partial(recorded_successors, self._admin, scope, stream, segment_id, backoff, repeats=False)
-        found = await after_freeze(find, backoff)
-        named = {StreamSegmentName(scope, stream, segment.segment_id): segment for segment in found.segments}
+        successors = await after_freeze(find, backoff)
+        named = {StreamSegmentName(scope, stream, segment.segment_id): segment for segment in successors.segments}
         return Following(
             {name: successor.predecessors for name, successor in named.items()},
             {name: successor.key_range for name, successor in named.items()},

@@ -141,8 +141,8 @@ class GroupSynchronizer:
             start = stream.start or await self._admin.stream_cut(stream.scope, stream.stream, at="earliest")
             starts.update(_named(start))
             if stream.end is not None:
-                found = _named(stream.end).items()
-                ends.update({name: END_UNBOUNDED if at == END_OF_SEGMENT else at for name, at in found})
+                end_positions = _named(stream.end).items()
+                ends.update({name: END_UNBOUNDED if at == END_OF_SEGMENT else at for name, at in end_positions})
         return initial_state(_shared(view), starts, ends)
 
     async def close(self) -> None:
@@ -164,16 +164,16 @@ class _StateEndpoints:
 
 
 def _shared(view: ReaderGroupView) -> SharedConfiguration:
-    found = view.configuration
+    configuration = view.configuration
     return SharedConfiguration(
-        starts={stream.scoped_name: _offsets(stream.start) for stream in found.streams},
-        ends={stream.scoped_name: _offsets(stream.end) for stream in found.streams},
+        starts={stream.scoped_name: _offsets(stream.start) for stream in configuration.streams},
+        ends={stream.scoped_name: _offsets(stream.end) for stream in configuration.streams},
         group_id=view.group_id,
         generation=view.generation,
-        retention=found.retention,
-        group_refresh_ms=found.group_refresh_ms,
-        automatic_checkpoint_interval_ms=found.automatic_checkpoint_interval_ms,
-        outstanding_checkpoints_max=found.outstanding_checkpoints_max,
+        retention=configuration.retention,
+        group_refresh_ms=configuration.group_refresh_ms,
+        automatic_checkpoint_interval_ms=configuration.automatic_checkpoint_interval_ms,
+        outstanding_checkpoints_max=configuration.outstanding_checkpoints_max,
     )
 
 

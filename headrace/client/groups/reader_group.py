@@ -193,10 +193,10 @@ class AsyncReaderGroup:
 
     async def _cuts_at(self, configuration: ReaderGroupConfiguration, place: Place) -> list[StreamCut]:
         """The cuts at a place of each stream; none for the beginning, which may be truncated further meanwhile."""
-        found = [await end_or_cut(self._admin, stream.scope, stream.stream, place) for stream in configuration.streams]
+        cuts = [await end_or_cut(self._admin, stream.scope, stream.stream, place) for stream in configuration.streams]
         return [
             await self._admin.stream_cut(stream.scope, stream.stream, at="latest") if cut == "latest" else cut
-            for stream, cut in zip(configuration.streams, found, strict=True)
+            for stream, cut in zip(configuration.streams, cuts, strict=True)
             if cut != "earliest"
         ]
 

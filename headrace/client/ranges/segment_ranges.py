@@ -41,12 +41,12 @@ class SegmentRange:
         return self.end - self.start
 
 
-def segment_ranges(found: RangesBetween) -> list[SegmentRange]:
+def segment_ranges(between: RangesBetween) -> list[SegmentRange]:
     """The ranges of an answer of the controller, also those without bytes."""
     return [
         SegmentRange(
-            found.start.scope,
-            found.start.stream,
+            between.start.scope,
+            between.start.stream,
             part.segment_id,
             part.low,
             part.high,
@@ -55,7 +55,7 @@ def segment_ranges(found: RangesBetween) -> list[SegmentRange]:
             part.predecessors,
             part.successors,
         )
-        for part in found.ranges
+        for part in between.ranges
     ]
 
 
@@ -122,8 +122,8 @@ async def list_ranges(
             cut.check_belongs_to(scope, stream)
     if end is not None:
         await refuse_invalid_cut(admin, end)
-    _, found = await ranges_between(admin, scope, stream, start, end)
-    ranges = ranges_to_read(found)
+    _, spans = await ranges_between(admin, scope, stream, start, end)
+    ranges = ranges_to_read(spans)
     if bytes_max is None:
         return ranges
     pieces: list[SegmentRange] = []
@@ -151,7 +151,7 @@ async def ranges_between(
     """
     begin: StreamCut | None = None
     position: CutLike = start
-    found: list[SegmentRange] = []
+    ranges: list[SegmentRange] = []
     while True:
         try:
             batch = await admin.next_cut(
@@ -160,12 +160,12 @@ async def ranges_between(
         except TruncatedError:
             if begin is None or on_truncation == "fail":
                 raise
-            begin, position, found = None, start, []
+            begin, position, ranges = None, start, []
             continue
         begin = begin or batch.start
-        found += segment_ranges(batch)
+        ranges += segment_ranges(batch)
         if batch.reached_end:
-            return begin, joined_ranges(found)
+            return begin, joined_ranges(ranges)
         position = batch.end
 
 

@@ -54,9 +54,9 @@ async def stream_cut_at(admin: AsyncAdmin, scope: str, stream: str, time: dateti
     try:
         opened = list(between.start.offsets)
         while opened:
-            found = dict(zip(opened, await asyncio.gather(*map(search, opened)), strict=True))
+            offsets = dict(zip(opened, await asyncio.gather(*map(search, opened)), strict=True))
             opened = []
-            for segment_id, offset in found.items():
+            for segment_id, offset in offsets.items():
                 progress.advance(segment_id, offset)
                 opened += progress.finish(segment_id, _successors(ranges, segment_id, offset))
     finally:

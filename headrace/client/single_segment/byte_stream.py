@@ -305,19 +305,19 @@ class AsyncByteReader:
             UnavailableError: its store could not be reached for too long. The next call tries again.
         """
         async with self._reading:
-            found = await self._next(size)
-            data = found.copied()
-            self.take(found)
+            window = await self._next(size)
+            data = window.copied()
+            self.take(window)
             return data
 
     async def readinto(self, buffer: WritableBuffer) -> int:
         """Reads bytes into a buffer, at most as many as it has room for. Returns their number. Raises as `read`."""
         target = writable_view(buffer)
         async with self._reading:
-            found = await self._next(len(target))
-            count = len(found.data)
-            target[:count] = found.data
-            self.take(found)
+            window = await self._next(len(target))
+            count = len(window.data)
+            target[:count] = window.data
+            self.take(window)
             return count
 
     async def next_bytes(self, size: int | None) -> FoundBytes:
@@ -325,14 +325,14 @@ class AsyncByteReader:
         async with self._reading:
             return await self._next(size)
 
-    def take(self, found: FoundBytes) -> bool:
+    def take(self, window: FoundBytes) -> bool:
         """Moves the position past bytes. False if it is not before them any more, because another thread has moved it.
 
         From the check on it calls nothing, so that no other thread and no interrupt can come in between, and an
         interrupt that comes later does not find the position moved.
         """
-        end, window_end = found.end, self._window.end
-        if self._position != found.offset:
+        end, window_end = window.end, self._window.end
+        if self._position != window.offset:
             return False
         self._position = end
         if end >= window_end:
@@ -409,8 +409,8 @@ class AsyncByteReader:
             raise _closed()
         position = self._position  # once: another thread may move it at any time
         if size is None or size < 0:
-            self._window = found = FoundBytes(position, memoryview(await self._rest(position)))
-            return found
+            self._window = rest = FoundBytes(position, memoryview(await self._rest(position)))
+            return rest
         unread = self._unread(position)
         if size and not unread:
             unread = memoryview(await self._next_window(position))
@@ -419,16 +419,16 @@ class AsyncByteReader:
 
     async def _rest(self, position: int) -> bytes:
         """All bytes from the position up to the end."""
-        found: list[bytes | memoryview] = [self._unread(position)]
-        end = position + len(found[0])
+        pieces: list[bytes | memoryview] = [self._unread(position)]
+        end = position + len(pieces[0])
         try:
             while window := await self._next_window(end):
-                found.append(window)
+                pieces.append(window)
                 end += len(window)
         except BaseException:
             await self._stop()  # the next call reads from the position
             raise
-        return b"".join(found)
+        return b"".join(pieces)
 
     def _unread(self, position: int) -> memoryview:
         window = self._window

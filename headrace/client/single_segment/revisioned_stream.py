@@ -118,9 +118,9 @@ class AsyncRevisionedStream:
             )
             if not isinstance(reply, wire.SegmentRead):
                 raise self._error(reply)
-            found = events.add(memoryview(reply.data)) if reply.data else []
-            if found or not (reply.data or events.cut_off_bytes):
-                return self._entries(revision, found)
+            whole = events.add(memoryview(reply.data)) if reply.data else []
+            if whole or not (reply.data or events.cut_off_bytes):
+                return self._entries(revision, whole)
 
     async def time_of(self, revision: int) -> datetime | None:
         """Returns when the entry before a revision was stored, by the clock of its store; None if that is not known.

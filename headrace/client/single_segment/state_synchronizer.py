@@ -206,7 +206,7 @@ class AsyncStateSynchronizer(Generic[S, U]):
             end = await self._entries.latest_revision()
             was_cut = oldest > mark  # a compaction leaves the state at the mark
             try:
-                found = [entry async for entry in self._entries.read(start, end)]
+                entries = [entry async for entry in self._entries.read(start, end)]
             except TruncatedError:
                 continue  # another process has compacted in the meantime
             except (CorruptError, InvalidRequestError) as error:
@@ -214,19 +214,19 @@ class AsyncStateSynchronizer(Generic[S, U]):
                     raise
                 raise self._state_truncated(oldest, end) from error  # cut inside an entry
             break
-        first = next((n for n, entry in enumerate(found) if isinstance(self._parsed(entry), InitialEntry)), None)
+        first = next((n for n, entry in enumerate(entries) if isinstance(self._parsed(entry), InitialEntry)), None)
         if first is None:
             if was_cut:
                 raise self._state_truncated(oldest, end)
-            if found:
+            if entries:
                 raise CorruptError(
                     f"stream {self._entries.scope}/{self._entries.stream} has updates and no state before them: was it "
                     "written by something else than a state synchronizer?"
                 )
             return
-        if found[-1].revision > self._revision or self._state is None:
+        if entries[-1].revision > self._revision or self._state is None:
             self._state, self._revision = None, start
-            self._apply(found[first:])
+            self._apply(entries[first:])
 
     async def _read_on(self, end: int) -> None:
         while self._revision < end:
