@@ -189,7 +189,7 @@ class _TransactionExpiry:
         entry = stored.entry
         wanted = entry.scope, entry.stream, entry.transaction_id
         # A transaction that is completed during the batch read may be missing from its answer though it exists.
-        transaction = reads.found.get(wanted) or self._transactions.find(*wanted)
+        transaction = reads.transactions.get(wanted) or self._transactions.find(*wanted)
         place = entry.scope, entry.stream
         if place not in reads.streams:
             raise CorruptError(f"the record of stream {entry.scope}/{entry.stream} does not decode")
