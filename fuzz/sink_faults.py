@@ -98,7 +98,7 @@ class RunWatch:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def watch(self, request: Request) -> bool:
-        """See `controller_gate.Watch`."""
+        """Make the faults happen that are due at a request; whether the gate goes on with it."""
         if self.is_killed():
             return True  # executors outlive their driver
         now: list[Fault] = []

@@ -218,7 +218,7 @@ class _Copy:
         return self.outcome.plan.fails_tasks and not has_failed
 
     def _happen(self, driver: _Driver, fault: Fault, request: Request) -> bool:
-        """See `sink_faults.Happen`."""
+        """Make a fault happen; whether it did."""
         name = fault.name
         if name in DRIVER:
             driver.kill()

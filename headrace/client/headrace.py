@@ -404,7 +404,10 @@ class Headrace:
         return repr(self._core).replace("<Async", "<", 1)
 
     def writer(self, scope: str, stream: str | None = None, options: WriterOptions | None = None) -> EventWriter:
-        """See `AsyncHeadrace.writer`."""
+        """Opens a writer of a stream.
+
+        Arguments and errors are those of `AsyncHeadrace.writer`.
+        """
         from headrace.client.synchronous.synchronous_bases import EventWriter
         from headrace.client.writing.event_writer import WriterCore, WriterOptions
 
@@ -422,7 +425,10 @@ class Headrace:
         *,
         lease_ms: int = LEASE_MS_DEFAULT,
     ) -> TransactionalWriter:
-        """See `AsyncHeadrace.transactional_writer`."""
+        """Opens a writer that writes events in transactions. It renews their leases while it is open.
+
+        Arguments and errors are those of `AsyncHeadrace.transactional_writer`.
+        """
         from headrace.client.synchronous.synchronous_transactions import TransactionalWriter
 
         core = self._thread.run(_transactional_writer(self._core, *scope_and_name(scope, stream), options, lease_ms))
@@ -466,11 +472,17 @@ class Headrace:
         end: StreamCut | None = None,
         options: TransformOptions | None = None,
     ) -> Transformed:
-        """See `AsyncHeadrace.transform`."""
+        """Writes what `handler` makes of the events of a stream into another stream, each event exactly once.
+
+        Arguments and errors are those of `AsyncHeadrace.transform`.
+        """
         return self._thread.run(self._core.transform(source, handler, into=into, name=name, end=end, options=options))
 
     def stream_cut_at(self, scope: str, stream: str, time: Place) -> StreamCut:
-        """See `AsyncHeadrace.stream_cut_at`."""
+        """Returns the stream cut at a time or another place.
+
+        Arguments and errors are those of `AsyncHeadrace.stream_cut_at`.
+        """
         return self._thread.run(self._core.stream_cut_at(scope, stream, time))
 
     def key_value_table(self, scope: str, table: str | None = None) -> KeyValueTable:
@@ -484,7 +496,10 @@ class Headrace:
     def reader_group(
         self, scope: str, group: str | None = None, *, initialize: bool = True, give_up_after_s: float = RETRY_TIMEOUT_S
     ) -> ReaderGroup:
-        """See `AsyncHeadrace.reader_group`."""
+        """Opens a group that `admin.reader_groups.create` made.
+
+        Arguments and errors are those of `AsyncHeadrace.reader_group`.
+        """
         from headrace.client.synchronous.synchronous_reader_group import ReaderGroup
 
         opening = self._core.reader_group(scope, group, initialize=initialize, give_up_after_s=give_up_after_s)
@@ -493,7 +508,10 @@ class Headrace:
         return opened
 
     def byte_stream(self, scope: str, stream: str | None = None) -> ByteStream:
-        """See `AsyncHeadrace.byte_stream`."""
+        """Opens a stream of one segment for writing and reading bytes that are not events.
+
+        Arguments and errors are those of `AsyncHeadrace.byte_stream`.
+        """
         from headrace.client.synchronous.synchronous_byte_stream import ByteStream
 
         opened = ByteStream(self._thread, self._thread.run(self._core.byte_stream(scope, stream)))
@@ -501,7 +519,10 @@ class Headrace:
         return opened
 
     def revisioned_stream(self, scope: str, stream: str | None = None) -> RevisionedStream:
-        """See `AsyncHeadrace.revisioned_stream`."""
+        """Opens a stream of one segment for conditional writes.
+
+        Arguments and errors are those of `AsyncHeadrace.revisioned_stream`.
+        """
         from headrace.client.synchronous.synchronous_revisioned_stream import RevisionedStream
 
         opened = RevisionedStream(self._thread, self._thread.run(self._core.revisioned_stream(scope, stream)))
@@ -509,7 +530,10 @@ class Headrace:
         return opened
 
     def state_synchronizer(self, scope: str, stream: str, form: StateForm[S, U]) -> StateSynchronizer[S, U]:
-        """See `AsyncHeadrace.state_synchronizer`."""
+        """Opens a state that several processes share in a stream of one segment.
+
+        Arguments and errors are those of `AsyncHeadrace.state_synchronizer`.
+        """
         from headrace.client.synchronous.synchronous_state_synchronizer import StateSynchronizer
 
         opened = StateSynchronizer(self._thread, self._thread.run(self._core.state_synchronizer(scope, stream, form)))
@@ -525,14 +549,20 @@ class Headrace:
         *,
         bytes_max: int | None = None,
     ) -> list[SegmentRange]:
-        """See `AsyncHeadrace.segment_ranges`."""
+        """Lists what is between two places as ranges that `range_reader` reads, in any order and in any process.
+
+        Arguments and errors are those of `AsyncHeadrace.segment_ranges`.
+        """
         listing = self._core.segment_ranges(scope, stream, start, end, bytes_max=bytes_max)
         return self._thread.run(listing)
 
     def range_reader(
         self, part: SegmentRange, *, read_history_from: HistorySource = "s3", give_up_after_s: float = RETRY_TIMEOUT_S
     ) -> RangeReader:
-        """See `AsyncHeadrace.range_reader`."""
+        """Opens a reader of the events of one range, which `segment_ranges` has listed.
+
+        Arguments and errors are those of `AsyncHeadrace.range_reader`.
+        """
         from headrace.client.synchronous.synchronous_range_reader import RangeReader
 
         core = self._thread.run(_range_reader(self._core, part, read_history_from, give_up_after_s))

@@ -103,7 +103,7 @@ class AsyncTransform:
         self._repeats = 0
 
     async def run(self, end: StreamCut | None) -> Transformed:
-        """See `AsyncHeadrace.transform`."""
+        """Transforms events until `end`, or the end of a sealed stream. Raises as `AsyncHeadrace.transform`."""
         start = await self._begin()
         while True:
             try:

@@ -26,7 +26,7 @@ from headrace.spark.stream_access import At, Batch, PlannedRange, Positions, Unr
 
 
 class ClientStreamAccess:
-    """See `StreamAccess`. Not picklable."""
+    """A stream that Spark reads, through a client. Not picklable."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ def _needs_store(piece: PlannedRange) -> bool:
 
 
 class ClientStreams:
-    """See `Streams`."""
+    """The streams of a deployment, through a client."""
 
     def __init__(self, options: ReadOptions, links: bool) -> None:
         self._client = Headrace(

@@ -15,7 +15,10 @@ from headrace.spark.write_options import WriteOptions
 
 
 class ClientSink:
-    """See `SinkAccess`. Requests that fail with something that can pass are repeated for `patience_s` seconds."""
+    """The streams that a sink writes, through a client.
+
+    Requests that fail with something that can pass are repeated for `patience_s` seconds.
+    """
 
     def __init__(self, shared: SharedClient, scope: str) -> None:
         self._shared = shared

@@ -77,7 +77,7 @@ def plan_files(directory: str, *, create: bool = True) -> PlanFiles:
 
 
 class LocalFiles:
-    """See `PlanFiles`."""
+    """The files of a directory of this machine."""
 
     def __init__(self, directory: Path, *, create: bool = True) -> None:
         self._directory = Path("/" + os.path.abspath(directory).lstrip("/"))
@@ -118,7 +118,10 @@ class LocalFiles:
 
 
 class S3Files:
-    """See `PlanFiles`. Credentials and region are those of the standard AWS_* variables or the job's role."""
+    """The files under a prefix in S3.
+
+    Credentials and region are those of the standard AWS_* variables or the job's role.
+    """
 
     def __init__(self, scheme: str, bucket: str, prefix: str) -> None:
         self.url = f"{scheme}://{bucket}/{prefix}"

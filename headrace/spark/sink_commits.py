@@ -279,7 +279,7 @@ class PreparedStreams:
         self._checked_s: dict[WriteOptions, float] = {}
 
     def prepare(self, access: SinkAccess, options: WriteOptions) -> None:
-        """See `prepare_streams`."""
+        """Check the target streams, or create them, unless that was done a moment ago. Raises as `prepare_streams`."""
         now_s = self._clock.monotonic_s()
         with self._lock:
             recent = {checked: at_s for checked, at_s in self._checked_s.items() if now_s - at_s < CHECKED_FOR_S}

@@ -121,7 +121,10 @@ class RepeatedBatches:
         self._first: dict[Hashable, tuple[int, bool]] = {}
 
     def is_repeated(self, run: Hashable | None, epoch: int, committed_epoch: Callable[[], int | None]) -> bool:
-        """See `is_repetition`; `run` names a run of a query and its sink, None if it is not known."""
+        """Whether a batch repeats the last one that was committed. Raises as `is_repetition`.
+
+        `run` names a run of a query and its sink, None if it is not known.
+        """
         with self._lock:
             first = None if run is None else self._first.get(run)
         if first is not None and epoch >= first[0]:

@@ -215,7 +215,6 @@ class StoreCluster:
         return self._draws.one_of(found, "which server").process if found else None
 
     def claimed_epoch(self, segment: str) -> int | None:
-        """See `StoreDirectory`."""
         claim = find_claim(self.tier_two.metadata, self.swarm.layout.container_of_segment(segment))
         return None if claim is None else claim[1]
 

@@ -223,15 +223,15 @@ class StreamRanges:
         ).chunks
 
     def expect(self, segment_id: int, endpoint: SegmentEndpoint) -> None:
-        """See `SegmentReads.expect`."""
+        """Says where a segment was a moment ago, which saves a request to the controller."""
         self._reads.expect(segment_id, endpoint)
 
     def offer(self, token: IssuedToken) -> None:
-        """See `AsyncDelegationTokens.offer`."""
+        """Takes a token for reading the stream that another process got, unless it ends soon."""
         self._tokens.offer(self._scope, self._stream, token)
 
     def offer_trust(self, bundle: TrustBundle) -> None:
-        """See `AsyncTrust.offer`."""
+        """Takes the authorities of another process, unless the client has some."""
         self._trust.offer(bundle)
 
     def read(self, segment_id: int, start: int, stop: int) -> Iterator[memoryview]:

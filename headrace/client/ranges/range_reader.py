@@ -177,7 +177,7 @@ class AsyncRangeReader:
         await self.close()
 
     async def _following(self) -> Iterator[EventRead] | None:
-        """See `AsyncEventSource`."""
+        """The events of the next batch; None at the end of the range."""
         batch = await self.next_events()
         return None if batch is None else events_of(batch, self.progress)
 

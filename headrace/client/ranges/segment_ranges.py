@@ -114,7 +114,7 @@ async def list_ranges(
     end: StreamCut | None,
     bytes_max: int | None = None,
 ) -> list[SegmentRange]:
-    """See `AsyncHeadrace.segment_ranges`."""
+    """Lists what is between two cuts as ranges. Raises as `AsyncHeadrace.segment_ranges`."""
     if bytes_max is not None and bytes_max < 1:
         raise InvalidRequestError(f"bytes_max is positive, not {bytes_max}")
     for cut in (start, end):

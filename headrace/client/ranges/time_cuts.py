@@ -28,7 +28,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 async def stream_cut_at(admin: AsyncAdmin, scope: str, stream: str, time: datetime) -> StreamCut:
-    """See `AsyncHeadrace.stream_cut_at`."""
+    """Finds the cut at a time by asking the stores of the segments. Raises as `AsyncHeadrace.stream_cut_at`."""
     if time.tzinfo is None:
         raise InvalidRequestError(f"{time} has no time zone, so it does not name a moment")
     # Stores number frames in microseconds, but their clocks count milliseconds: a frame of the same millisecond may be

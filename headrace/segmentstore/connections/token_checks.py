@@ -246,11 +246,11 @@ class TokenGate:
         return self._check(kind, fields.request_id, fields.delegation_token, (fields.segment,), access)
 
     def hold(self, token: str, end: Callable[[], None]) -> TokenHold:
-        """See `TokenChecks.hold`."""
+        """Call `end` once when a checked token is at its end or its key is revoked."""
         return self._checks.hold(token, end)
 
     def release(self, hold: TokenHold) -> None:
-        """See `TokenChecks.release`."""
+        """Forget a hold, if it has not ended yet."""
         self._checks.release(hold)
 
     def _is_last(self, token: str, segment: str | None, access: Access) -> bool:

@@ -65,7 +65,7 @@ class SmallRuns:
             del self._since[next(iter(self._since))]
 
     def choose(self, runs: Sequence[ChunkRun]) -> Sequence[ChunkRun]:
-        """See `runs_to_merge`."""
+        """The last runs that should become one, with the minimum of this store; none if nothing is worth it."""
         return runs_to_merge(runs, self._runs_min)
 
     def look_again(self, segment_name: str) -> None:

@@ -244,7 +244,10 @@ class IcebergTable:
         self._spark.catalog.refreshTable(self.name)
 
     def _publish(self, query_id: str, batch_id: int, staged: StagedBatch) -> int | None:
-        """See `add_batch`. Raises ConflictError if the batch must be staged again."""
+        """Commit a staged batch; the rows, or None if another run has published the batch.
+
+        Raises the errors of `add_batch`: ConflictError if the batch must be staged again.
+        """
         for _ in range(ATTEMPTS_MAX):
             base = self._operations.refresh()
             committed = _committed(base, query_id)

@@ -59,7 +59,7 @@ class JobFiles(Protocol):
 
 
 class HadoopFiles:
-    """See `JobFiles`, through the JVM of the session's driver."""
+    """Files that Hadoop reads and writes, through the JVM of the session's driver."""
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext

@@ -185,7 +185,7 @@ class WindowedCounts:
 
 
 class _SparkRows:
-    """See `WindowRows`."""
+    """The rows of the table in parquet files, which Spark reads and writes."""
 
     def __init__(self, spark: SparkSession, definition: WindowDefinition, target: Mapping[str, str]) -> None:
         self._spark = spark
