@@ -17,9 +17,8 @@ from fuzz.checker import WrongStateError
 from fuzz.client_bytes import ByteUser
 from fuzz.client_patches import patched_client
 from fuzz.client_readers import ReaderUser
-from fuzz.client_transactions import TransactionUser
 from fuzz.client_world import EVENTS, ClientWorld
-from fuzz.client_writers import WriterUser
+from fuzz.client_writers import TransactionUser, WriterUser
 from fuzz.program_trace import Trace
 from fuzz.randomness import Random
 from headrace.client import AsyncHeadrace, HeadraceError, WriterOptions

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, cast
 
-from fuzz.torn_queries import TornQueryStore
-from fuzz.watched_ports import Calls, WatchedQueue, WatchedSegmentStores, WatchedStore
+from fuzz.watched_ports import Calls, TornQueryStore, WatchedQueue, WatchedSegmentStores, WatchedStore
 from headrace import topology
 from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore, TornReads

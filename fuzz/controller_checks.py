@@ -8,8 +8,17 @@ from itertools import pairwise
 from typing import Final
 
 from fuzz.checker import WrongStateError
-from fuzz.controller_events import Event, parse_events
-from fuzz.controller_model import KEYS, SCOPE, STREAMS, TRANSACTION, Decision, ModelTransaction, SetCall
+from fuzz.controller_model import (
+    KEYS,
+    SCOPE,
+    STREAMS,
+    TRANSACTION,
+    Decision,
+    Event,
+    ModelTransaction,
+    SetCall,
+    parse_events,
+)
 from fuzz.controller_run import ControllerRun
 from headrace.metadata.commit_records import find_commit_writer
 from headrace.metadata.orphan_segments import find_leftovers

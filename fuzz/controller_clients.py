@@ -1,22 +1,42 @@
-"""Clients of the controller: writers of transactions and of commit sets, and clients that interfere with them."""
+"""Clients of the controller: writers of transactions and of commit sets, clients that continue theirs, and readers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from fuzz.controller_events import event_bytes
-from fuzz.controller_model import KEYS, LONG_MS, SCOPE, STREAMS, ModelTransaction
+from fuzz.controller_model import (
+    KEYS,
+    LONG_MS,
+    SCOPE,
+    STREAMS,
+    ModelTransaction,
+    Place,
+    Reading,
+    event_bytes,
+    parse_events,
+)
 from fuzz.controller_run import ATTEMPTS, ControllerRun
+from headrace.api.plans import NextCutView
 from headrace.api.transactions import TransactionSegmentView
+from headrace.controller.services.reader_plans import NextCutService
 from headrace.controller.services.transaction_service import TransactionService
+from headrace.metadata.commit_records import find_commit_part
+from headrace.metadata.transaction import decode_transaction, open_key
 from headrace.model.errors import IllegalStateError, NotFoundError, SealedError
-from headrace.model.transactions import WriterTime
+from headrace.model.transactions import TransactionState, WriterTime
 
 SHORT_LEASE_MS: Final = 20_000
 _ATTEMPTS_PER_SET: Final = 3
 _LABELS: Final = (None, "w0/1/x", "z")
 _PREFIXES: Final = ("w0/", "w1/1", "z")
+_BATCHES_MAX: Final = 15
+_FOLLOWER_TURNS_MAX: Final = 30
+_BATCH_BYTES: Final = (None, 1, 10, 25)
+_LISTED_MAX: Final = 20
+_SUCCESSOR_TURNS_MAX: Final = 15
+_ATTEMPTS: Final = 8
+_TURNS_TO_PREPARE: Final = 400
 
 
 class Clients:
@@ -189,3 +209,111 @@ def _abort(service: TransactionService, transaction: ModelTransaction) -> None:
 
 def _ping(service: TransactionService, transaction: ModelTransaction) -> None:
     service.ping_transaction(SCOPE, *transaction.place, 1_000 * SHORT_LEASE_MS)
+
+
+class Followers:
+    """Each public method is the work of one process."""
+
+    def __init__(self, run: ControllerRun) -> None:
+        self._run = run
+        self._random = run.random
+        self._next_cuts = NextCutService(run.plane.store, run.plane.segment_stores)
+
+    def follow(self) -> None:
+        """Read batches from the head on. What was read must be the beginning of the stream in the end."""
+        run, stream = self._run, self._random.choice(STREAMS)
+        reading = Reading(stream, run.model.incarnation(stream), [[] for _ in KEYS])
+        offsets: Mapping[int, int] | None = None
+        for _ in range(self._random.randint(2, _BATCHES_MAX)):
+            with run.refusals_noted("follower"):
+                offsets = self._read_batch(reading, offsets)
+                run.happened["batch read"] += 1
+            for _ in range(self._random.randint(0, _FOLLOWER_TURNS_MAX)):
+                run.give_turn()
+        run.model.readings.append(reading)
+
+    def _read_batch(self, reading: Reading, offsets: Mapping[int, int] | None) -> Mapping[int, int]:
+        view = self._run.retry(lambda: self._next_cut(reading.stream, offsets))
+        if offsets is None:  # The stream may have been deleted and created again meanwhile.
+            reading.incarnation = self._run.model.incarnation(reading.stream)
+        found: list[tuple[int, int]] = []
+        for span in view.ranges:
+            length = span.end_offset - span.start_offset
+            found += parse_events(self._run.plane.bare_segment_stores.read(span.name, span.start_offset, length))
+        for key, event in found:
+            reading.events[key].append(event)
+        return view.end.offsets
+
+    def _next_cut(self, stream: str, offsets: Mapping[int, int] | None) -> NextCutView:
+        bytes_max, is_strict = self._random.choice(_BATCH_BYTES), self._random.random() < 0.5
+        return self._next_cuts.next_cut(SCOPE, stream, offsets, bytes_max=bytes_max, strict_key_order=is_strict)
+
+
+class Successors:
+    """Each public method is the work of one process."""
+
+    def __init__(self, run: ControllerRun, clients: Clients) -> None:
+        self._run = run
+        self._random = run.random
+        self._clients = clients
+
+    def continue_listed(self) -> None:
+        """Find open transactions of a stream, write into them, and commit some."""
+        stream = self._random.choice(STREAMS)
+        for _ in range(self._random.randint(2, 6)):
+            with self._run.refusals_noted("successor"):
+                found = self._run.service().list_open(SCOPE, stream, _LISTED_MAX).items
+                opened = [each for each in found if each.state is TransactionState.OPEN]
+                if opened:
+                    transaction = self._random.choice(opened)
+                    is_long = transaction.lease_end_ms - transaction.created_ms >= LONG_MS
+                    known = self._run.model.add((stream, transaction.transaction_id), may_expire=not is_long)
+                    self._write(known)
+                    if self._random.random() < 0.4:
+                        self._commit(known)
+            self._wait()
+
+    def share(self, place: Place, turns: int) -> None:
+        """Write into a transaction, and perhaps commit it, so many turns after the others have begun."""
+        transaction = self._run.model.transactions[place]
+        for _ in range(turns):
+            self._run.give_turn()
+        wanted, is_committed = self._random.randint(1, 3), self._random.random() < 0.4
+        for _ in range(_ATTEMPTS):  # It is refused while a commit set has prepared the transaction.
+            self._wait()
+            with self._run.refusals_noted("successor"):
+                if wanted > 0:
+                    self._write(transaction)
+                    wanted -= 1
+                elif not is_committed:
+                    self._commit(transaction)
+                    is_committed = True
+
+    def abort(self, place: Place, shared: Place) -> None:
+        """Abort a transaction once a commit set of it has prepared the shared one, or after some time."""
+        store = self._run.plane.bare_store
+        for _ in range(_TURNS_TO_PREPARE):
+            self._run.give_turn()
+            record = store.get(open_key(SCOPE, *shared))
+            commit_set = None if record is None else decode_transaction(record.body).commit_set
+            part = None if commit_set is None else find_commit_part(store, SCOPE, place[0], commit_set)
+            if part is not None and place[1] in part.part.members:
+                break
+        with self._run.refusals_noted("successor"):
+            self._run.service().abort_transaction(SCOPE, *place)
+
+    def _write(self, transaction: ModelTransaction) -> None:
+        view = self._run.service().segments_of(SCOPE, *transaction.place)
+        self._clients.write_event(transaction, view.segments, on_demand=view.on_demand)
+        self._run.note("event of a successor")
+
+    def _commit(self, transaction: ModelTransaction) -> None:
+        """Only with an event: without one, the segments may not exist yet, which a commit takes for a loss."""
+        if not transaction.events:
+            raise IllegalStateError(f"{transaction.place} has no event")
+        self._run.retry(lambda: self._clients.commit_alone(self._run.service(), transaction))
+        self._run.note("commit of a successor")
+
+    def _wait(self) -> None:
+        for _ in range(self._random.randint(0, _SUCCESSOR_TURNS_MAX)):
+            self._run.give_turn()

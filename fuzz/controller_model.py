@@ -12,12 +12,30 @@ from typing import Final
 
 from fuzz.checker import WrongStateError
 from fuzz.control_plane import ControlPlane
-from fuzz.controller_events import Event
 from headrace.metadata.commit_records import find_commit_part, find_commit_writer
 from headrace.metadata.record_layout import transactions_partition
 from headrace.metadata.transaction import OPEN_FIRST, OPEN_LAST, decode_transaction, done_key, open_key
 from headrace.model.commit_sets import CommitWriter
 from headrace.model.transactions import TransactionState
+
+EVENT_BYTES: Final = 5
+
+Event = tuple[int, int]
+"""The index of its key, and its number."""
+
+
+def event_bytes(key: int, event: int) -> bytes:
+    """An event: the index of its key, and its number."""
+    return bytes([key]) + event.to_bytes(EVENT_BYTES - 1, "big")
+
+
+def parse_events(data: bytes) -> list[Event]:
+    """The events in bytes of a segment. Raises WrongStateError."""
+    if len(data) % EVENT_BYTES:
+        raise WrongStateError(f"{len(data)} bytes end in the middle of an event")
+    starts = range(0, len(data), EVENT_BYTES)
+    return [(data[start], int.from_bytes(data[start + 1 : start + EVENT_BYTES], "big")) for start in starts]
+
 
 SCOPE: Final = "s"
 STREAMS: Final = ("a", "b", "c")

@@ -19,19 +19,15 @@ from fuzz.checker import WrongStateError
 from fuzz.controller_ages import Ages
 from fuzz.controller_changes import StreamChanges
 from fuzz.controller_checks import ControllerChecks, require
-from fuzz.controller_clients import Clients
+from fuzz.controller_clients import Clients, Followers, Successors
 from fuzz.controller_epoch_checks import EpochChecks
-from fuzz.controller_followers import Followers
-from fuzz.controller_group_checks import GroupChecks
-from fuzz.controller_groups import GROUPS, TABLES, Readers
+from fuzz.controller_groups import GROUPS, TABLES, GroupChecks, Readers
 from fuzz.controller_losses import CHECK, Losses
 from fuzz.controller_messages import Messages
 from fuzz.controller_model import LONG_MS, SCOPE, STREAMS, WRITERS
 from fuzz.controller_run import ControllerRun
 from fuzz.controller_scaling import AutoScaling
-from fuzz.controller_seal_storms import SealStorms
-from fuzz.controller_storms import Storms
-from fuzz.controller_successors import Successors
+from fuzz.controller_storms import SealStorms, Storms
 from fuzz.process_turns import CALLS_MAX, Faults, Process, Turns
 from fuzz.program_trace import Trace
 from fuzz.randomness import Random

@@ -7,9 +7,8 @@ from typing import Final
 
 from fuzz.checker import WrongStateError
 from fuzz.control_plane import ControlPlane
-from fuzz.controller_events import Event
-from fuzz.controller_merges import WatchedMerges
-from fuzz.controller_model import SCOPE, STREAMS
+from fuzz.controller_model import SCOPE, STREAMS, Event
+from fuzz.controller_segments import WatchedMerges
 from headrace.controller.ticks.apply_retention import RetentionTicks
 from headrace.metadata.subscriber import SubscriberRecords
 from headrace.metadata.truncation import find_running_truncation

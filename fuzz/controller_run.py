@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from fuzz.control_plane import ControlPlane
-from fuzz.controller_late_segments import LateSegments
-from fuzz.controller_merges import MERGE, WatchedMerges
 from fuzz.controller_model import SCOPE, STREAMS, ControllerModel
 from fuzz.controller_retention import WatchedRetention
+from fuzz.controller_segments import MERGE, LateSegments, WatchedMerges
 from fuzz.process_turns import TURN
 from fuzz.program_trace import Trace
 from fuzz.randomness import Random
-from fuzz.shuffled_workers import ShuffledWorkers
+from fuzz.watched_ports import ShuffledWorkers
 from headrace.controller.services.transaction_service import TransactionService
 from headrace.model.errors import ConflictError, CorruptError, HeadraceError, UnavailableError
 from headrace.model.stream_configuration import RetentionPolicy, ScalingPolicy

@@ -18,8 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from fuzz.sink_arguments import BATCH_BYTES, query_arguments
-from fuzz.sink_files import FAILED, OVERLAPPED
+from fuzz.sink_files import BATCH_BYTES, FAILED, OVERLAPPED, query_arguments
 from headrace.spark.client_sink import open_sink
 from headrace.spark.micro_batches import MicroBatches
 from headrace.spark.options import ReadOptions, read_options

@@ -10,8 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from fuzz.program_trace import Trace
-from fuzz.randomness import Random
-from fuzz.seeds import seed_range
+from fuzz.randomness import Random, seed_range
 
 PROGRAMS: Final = {
     "segments": "the segments of a store in memory",

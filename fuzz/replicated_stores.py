@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -19,14 +18,12 @@ from fuzz.checker import WrongStateError
 from fuzz.network_cuts import LISTEN_HOST, RELAY_HOST, NetworkCuts, free_port
 from fuzz.other_code import environment_of
 from fuzz.stalling_store import STALLED_WHILE
-from fuzz.store_process import StoreProcess
+from fuzz.store_process import StoreProcess, aws_emulator
 from headrace import topology
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.system_clock import SystemClock
 from headrace.controller.ticks.assign_containers import detect_failed_stores
-from headrace.local.aws_emulator import READY_PREFIX
-from headrace.local.resources import Resources, aws_client, aws_environment, create_resources
-from headrace.local.stack_processes import ChildProcess
+from headrace.local.resources import Resources, aws_client
 from headrace.metadata.cluster_records import ClusterRecords
 from headrace.metadata.container_log import ContainerLogRecords
 from headrace.metadata.fixed_settings import FixedSetting, fixed_setting_body, fixed_setting_key
@@ -38,8 +35,6 @@ CONTAINERS: Final = 6
 HOST: Final = "127.0.0.1"
 TICK_S: Final = 10.0
 _STALLED: Final = "stalled"
-_READY_S: Final = 60.0
-_STOP_S: Final = 60.0
 _POLL_S: Final = 0.1
 MOVED_S: Final = 180.0
 """Beyond the pause after a failed hand-over and the next attempt."""
@@ -268,12 +263,7 @@ def replicated_stores(
 
     `cuts` and `other` are as in `StoreGroup`.
     """
-    environment = dict(os.environ) | aws_environment("")
-    emulator = ChildProcess("AWS emulator", "headrace.local.aws_emulator", (), environment, directory / "aws.log")
-    group: StoreGroup | None = None
-    try:
-        resources = create_resources(emulator.await_ready(_READY_S).removeprefix(READY_PREFIX))
-        environment |= resources.environment()
+    with aws_emulator(directory) as (resources, environment):
         environment |= {
             "HEADRACE_CONTAINER_COUNT": str(CONTAINERS),
             "HEADRACE_COPIES": str(COPIES),
@@ -286,17 +276,17 @@ def replicated_stores(
             **{f"HEADRACE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         group = StoreGroup(directory, resources, environment, cuts, other)
-        if other is not None:
-            # As if the other release had begun the deployment. It would refuse one that this tree has begun.
-            group.metadata.write(Create(fixed_setting_key(FixedSetting.CONTAINERS), fixed_setting_body(CONTAINERS)))
-        if cuts is not None:
-            cuts.name_of = group.store_of
-        yield group
-    finally:
-        for store in group.made if group is not None else ():
-            if store.process.was_started:
-                store.process.reap()
-        emulator.stop(_STOP_S)
+        try:
+            if other is not None:
+                # As if the other release had begun the deployment. It would refuse one that this tree has begun.
+                group.metadata.write(Create(fixed_setting_key(FixedSetting.CONTAINERS), fixed_setting_body(CONTAINERS)))
+            if cuts is not None:
+                cuts.name_of = group.store_of
+            yield group
+        finally:
+            for store in group.made:
+                if store.process.was_started:
+                    store.process.reap()
 
 
 def _task(store_id: str, revision: int) -> str:

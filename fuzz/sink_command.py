@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fuzz.seeds import seed_range
+from fuzz.randomness import seed_range
 from fuzz.sink_faults import ALL
 from fuzz.spark_engines import VERSIONS, Engine, NoEngineError, find_engine
 
@@ -59,7 +59,7 @@ def copy_streams(options: Namespace) -> int:
 
 def _copy_on(engine: Engine, stack: SinkStack, directory: Path, options: Namespace) -> list[str]:
     """The seeds on one Spark; the names of those whose copy is wrong."""
-    from fuzz.spark_cluster import spark_cluster
+    from fuzz.spark_engines import spark_cluster
     from fuzz.spark_sink import copy_under_faults, make_plan
     from headrace.adapters.system_clock import SystemClock
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from fuzz.sink_arguments import BATCH_BYTES, query_arguments
+from fuzz.sink_files import BATCH_BYTES, query_arguments
 from fuzz.sink_tasks import ROWS_AT_ONCE, TaskPlan
 from headrace.spark import read_stream, register, write_batch
 from headrace.spark.engines.local_session import local_settings

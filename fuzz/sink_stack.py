@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,16 +12,14 @@ from urllib.parse import urlsplit
 
 from fuzz.controller_gate import ControllerGate
 from fuzz.processes import kill_nine
-from fuzz.store_process import StoreProcess
+from fuzz.store_process import StoreProcess, aws_emulator
 from headrace import topology
-from headrace.local.aws_emulator import READY_PREFIX
 from headrace.local.failures import LocalStackError
-from headrace.local.resources import Resources, aws_client, aws_environment, create_resources
+from headrace.local.resources import Resources, aws_client
 from headrace.local.stack import FUNCTION_ENVIRONMENT
 from headrace.local.stack_processes import ChildProcess
 
 _READY_S: Final = 120.0
-_STOP_S: Final = 10.0
 REDELIVERY_S: Final = 10
 """When a message whose process was killed comes again. In a deployment that takes minutes."""
 _RECEIVES_MAX: Final = 1000
@@ -108,12 +105,9 @@ class SinkStack:
 def sink_stack(directory: Path) -> Iterator[SinkStack]:
     """Runs a stack below the directory. Raises LocalStackError if a part does not start."""
     with ExitStack() as parts:
-        environment = os.environ | aws_environment("")
-        emulator = ChildProcess("AWS emulator", "headrace.local.aws_emulator", (), environment, directory / "aws.log")
-        parts.callback(emulator.stop, _STOP_S)
-        resources = create_resources(emulator.await_ready(_READY_S).removeprefix(READY_PREFIX))
+        resources, environment = parts.enter_context(aws_emulator(directory))
         _redeliver_soon(resources, aws_client("sqs", resources.endpoint))
-        stack = SinkStack(directory, environment | resources.environment() | FUNCTION_ENVIRONMENT)
+        stack = SinkStack(directory, environment | FUNCTION_ENVIRONMENT)
         parts.callback(stack.close)
         yield stack
 

@@ -25,8 +25,7 @@ from fuzz.sink_faults import ALL, CHANGES, CONTROLLER, DRIVER, OF_SPARK, ON_CLUS
 from fuzz.sink_files import FAILED, OVERLAPPED
 from fuzz.sink_stack import SinkStack
 from fuzz.sink_streams import CopiedStreams
-from fuzz.spark_cluster import SparkCluster
-from fuzz.spark_engines import Engine, Form
+from fuzz.spark_engines import Engine, Form, SparkCluster
 from headrace.client import connect
 from headrace.model.errors import ConflictError
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from headrace import topology
 from headrace.local.aws_emulator import READY_PREFIX
-from headrace.local.resources import aws_environment, create_resources
+from headrace.local.resources import Resources, aws_environment, create_resources
 from headrace.local.stack_processes import ChildProcess
 
 _READY_S: Final = 60.0
@@ -85,14 +85,21 @@ class StoreProcess:
 
 
 @contextmanager
-def store_process(directory: Path, settings: Mapping[str, object]) -> Iterator[StoreProcess]:
-    """A store that was not started yet. `settings` are environment variables without their prefix."""
+def aws_emulator(directory: Path) -> Iterator[tuple[Resources, dict[str, str]]]:
+    """An emulator with all resources, and the environment of processes that use it."""
     environment = dict(os.environ) | aws_environment("")
     emulator = ChildProcess("AWS emulator", "headrace.local.aws_emulator", (), environment, directory / "aws.log")
-    store: StoreProcess | None = None
     try:
         resources = create_resources(emulator.await_ready(_READY_S).removeprefix(READY_PREFIX))
-        environment |= resources.environment()
+        yield resources, environment | resources.environment()
+    finally:
+        emulator.stop(_STOP_S)
+
+
+@contextmanager
+def store_process(directory: Path, settings: Mapping[str, object]) -> Iterator[StoreProcess]:
+    """A store that was not started yet. `settings` are environment variables without their prefix."""
+    with aws_emulator(directory) as (_, environment):
         environment |= {
             "HEADRACE_STORE_ID": "store-0",
             "HEADRACE_DATA_DIR": str(directory / "data"),
@@ -101,8 +108,8 @@ def store_process(directory: Path, settings: Mapping[str, object]) -> Iterator[S
             **{f"HEADRACE_{name.upper()}": str(value) for name, value in settings.items()},
         }
         store = StoreProcess(environment, directory)
-        yield store
-    finally:
-        if store is not None and store.was_started:
-            store.reap()
-        emulator.stop(_STOP_S)
+        try:
+            yield store
+        finally:
+            if store.was_started:
+                store.reap()

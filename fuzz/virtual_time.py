@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any, Final, TypeVar
 
 from fuzz.randomness import Random
+from simulation.world.loop import SimulatedFuture, SimulatedTask
 
 TURNS_MAX: Final = 500_000
 """So many turns of the loop may be at the same time."""
@@ -35,10 +36,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._turns = 0
         super().__init__(_NoWaiting(self._pass_time))
         self._numbers = count()
-        self.set_task_factory(lambda loop, work, **options: _Task(next(self._numbers), work, loop=loop, **options))
+        self.set_task_factory(lambda loop, work, **kinds: SimulatedTask(next(self._numbers), work, loop=loop, **kinds))
 
     def create_future(self) -> asyncio.Future[Any]:
-        return _Future(next(self._numbers), loop=self)
+        return SimulatedFuture(next(self._numbers), self)
 
     def time(self) -> float:
         return self._now_s
@@ -66,28 +67,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             self._turns = 0  # the tasks still have to be cancelled
             raise StuckError(f"the tasks run on and on at {self._now_s} s")
         self._now_s += seconds
-
-
-class _Future(asyncio.Future[Any]):
-    """Its place in a set depends on its number, not on its address, which is another one in each run."""
-
-    def __init__(self, number: int, *, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._number = number
-
-    def __hash__(self) -> int:
-        return self._number
-
-
-class _Task(asyncio.Task[Any]):
-    """As `_Future`."""
-
-    def __init__(self, number: int, work: Any, **options: Any) -> None:
-        self._number = number  # first: a task enters a set while it is made
-        super().__init__(work, **options)
-
-    def __hash__(self) -> int:
-        return self._number
 
 
 class _NoWaiting(selectors.SelectSelector):

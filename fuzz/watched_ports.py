@@ -1,4 +1,4 @@
-"""Ports in memory whose calls are counted, and may fail or let other processes run."""
+"""Ports in memory whose calls are counted, and may fail or let other processes run; workers in an order of a seed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import contextvars
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from fuzz.randomness import Random
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.adapters.memory.segment_stores import MemorySegmentStores
 from headrace.model.errors import UnavailableError
+from headrace.ports.clock import is_time_short
 from headrace.ports.metadata_store import Key, Page, Record, Write
 
 T = TypeVar("T")
+_is_piece: ContextVar[bool] = ContextVar("is_piece", default=False)
+"""Whether a piece of work of the present process is done; another process has another context."""
 
 
 class Crash(Exception):
@@ -176,3 +181,61 @@ class WatchedSegmentStores:
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._inner, name)
         return lambda *arguments: self._calls(f"segment store {name}", lambda: operation(*arguments))
+
+
+class TornQueryStore(WatchedStore):
+    """Others may write when a query has read a part of its records. It misses a record that passes to that part."""
+
+    def __init__(self, inner: MemoryMetadataStore, calls: Calls, seed: int) -> None:
+        super().__init__(inner, calls)
+        self._random = Random(seed)
+
+    def query(self, partition: str, **fields: Any) -> Page:
+        def read(**others: Any) -> Page:
+            return self._inner.query(partition, **(fields | others))
+
+        def read_torn() -> Page:
+            page = read()
+            if not page.records or fields.get("bytes_max") is not None:
+                return page
+            passed = self._random.randrange(len(page.records))
+            self._calls.between_reads()
+            bound = "last" if fields.get("descending") else "first"
+            rest = read(limit=fields["limit"] - passed, **{bound: page.records[passed].key.sort})
+            return Page([*page.records[:passed], *rest.records], rest.next_after)
+
+        return self._calls("query", read_torn)
+
+
+class ShuffledWorkers:
+    """`ports.workers.Workers`: the items in an order that a seed decides.
+
+    If one fails, the others are still done, unless the process dies. Work must not call for workers itself: with
+    threads, each of 32 would start 32, more than a function may have.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def each(self, work: Callable[[T], None], items: Iterator[T]) -> None:
+        assert not _is_piece.get(), "a piece of work calls for workers"
+        token = _is_piece.set(True)
+        try:
+            self._each(work, items)
+        finally:
+            _is_piece.reset(token)
+
+    def _each(self, work: Callable[[T], None], items: Iterator[T]) -> None:
+        shuffled, failures = list(items), list[Exception]()
+        self._random.shuffle(shuffled)
+        for item in shuffled:
+            if is_time_short():
+                break
+            try:
+                work(item)
+            except Crash:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised when all have ended
+                failures.append(error)
+        if failures:
+            raise failures[0]

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
-from fuzz.seeds import seed_range
+from fuzz.randomness import seed_range
 from simulation.store_level.mutations import MUTATIONS, SEEDS_MAX, seeds_until_caught
 from simulation.store_level.runs import StoreRun, run_store_seed
 

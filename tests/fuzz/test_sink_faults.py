@@ -17,7 +17,7 @@ import pytest
 
 from fuzz import sink_streams
 from fuzz.controller_gate import Request
-from fuzz.seeds import seed_range
+from fuzz.randomness import seed_range
 from fuzz.sink_faults import ALL, OBSERVED, OF_SPARK, ON_CLUSTERS, Fault, RunWatch
 from fuzz.sink_streams import CopiedStreams
 from fuzz.spark_engines import ROOT, VERSIONS, WITHOUT_SPARK, Engine, NoEngineError, find_engine

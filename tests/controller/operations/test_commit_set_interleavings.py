@@ -20,8 +20,7 @@ from interleavings import Interleaving, Trouble
 from stream_commits import all_bytes
 from stream_world import StreamWorld
 
-from fuzz.shuffled_workers import ShuffledWorkers
-from fuzz.watched_ports import Crash
+from fuzz.watched_ports import Crash, ShuffledWorkers
 from headrace import topology
 from headrace.adapters.memory.request_queue import MemoryRequestQueue
 from headrace.controller.steps import transaction_commits

@@ -14,8 +14,7 @@ from stream_commits import all_bytes, transaction_with
 from stream_world import StreamWorld
 from turns import run_in_turns
 
-from fuzz.shuffled_workers import ShuffledWorkers
-from fuzz.watched_ports import Crash
+from fuzz.watched_ports import Crash, ShuffledWorkers
 from headrace import topology
 from headrace.controller.steps import transaction_commits
 from headrace.model import commit_sets

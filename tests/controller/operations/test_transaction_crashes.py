@@ -20,7 +20,7 @@ from interruptions import (
 from stream_world import StreamWorld
 from turns import run_in_turns
 
-from fuzz.shuffled_workers import ShuffledWorkers
+from fuzz.watched_ports import ShuffledWorkers
 from headrace.controller.operations.commit_transactions import CommitProcessor
 from headrace.controller.steps import transaction_commits
 from headrace.metadata.transaction_messages import COMMIT, TransactionMessage, transaction_message_body

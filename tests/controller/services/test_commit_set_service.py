@@ -10,7 +10,7 @@ import pytest
 from stream_commits import all_bytes, transaction_with
 from stream_world import StreamWorld
 
-from fuzz.shuffled_workers import ShuffledWorkers
+from fuzz.watched_ports import ShuffledWorkers
 from headrace.api.transactions import CommitSetView
 from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS
 from headrace.metadata.commit_records import find_commit_writer

@@ -1,8 +1,8 @@
-"""Segments that are created after their transaction has ended: which of them may exist, and for how long.
+"""What the calls of the segment stores leave: where each event was merged, and segments that are created late.
 
-A call that creates one deletes it again before it ends. If the call is interrupted, the controller deletes the segment
-when it forgets the transaction, or never if it has forgotten it already: segments of transactions have no notes
-(decision 0046).
+A call that creates a segment after its transaction has ended deletes it again before it ends. If the call is
+interrupted, the controller deletes the segment when it forgets the transaction, or never if it has forgotten it
+already: segments of transactions have no notes (decision 0046).
 """
 
 from __future__ import annotations
@@ -10,13 +10,43 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from fuzz.control_plane import ControlPlane
-from fuzz.controller_model import SCOPE, TRANSACTION, place_of_segment
+from fuzz.controller_model import EVENT_BYTES, SCOPE, STREAMS, TRANSACTION, Event, parse_events, place_of_segment
 from fuzz.watched_ports import Crash
 from headrace.metadata.transaction import decode_transaction, done_key, open_key
 from headrace.model.errors import UnavailableError
 from headrace.model.transactions import Transaction, TransactionState
+
+MERGE: Final = "segment store merge_segments"
+"""The kind of the call after which `follow` finds new events."""
+
+Position = tuple[str, int]
+"""A segment of a stream, and an offset in it."""
+
+
+class WatchedMerges:
+    """`positions` are all places of an event that ever were, also in segments that are deleted now."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.positions: dict[Event, list[Position]] = {}
+        self.times_ms: dict[Event, int] = {}
+        self._clock = plane.clock
+        self._stores = plane.bare_segment_stores
+        self._lengths: dict[str, int] = {}
+        self._prefixes = tuple(f"{SCOPE}/{stream}/" for stream in STREAMS)
+
+    def follow(self) -> None:
+        """Learn of the events that the last call has merged. Raises WrongStateError."""
+        for name in self._stores.names():
+            if not name.startswith(self._prefixes) or TRANSACTION in name:
+                continue
+            known, length = self._lengths.get(name, 0), self._stores.segment_info(name).length
+            self._lengths[name] = length
+            for index, event in enumerate(parse_events(self._stores.read(name, known, length - known))):
+                self.times_ms.setdefault(event, self._clock.now_ms())
+                self.positions.setdefault(event, []).append((name, known + index * EVENT_BYTES))
 
 
 class LateSegments:
