@@ -101,7 +101,10 @@ class EventWriter:
         blocking_writes.flush(self._accumulator, timeout_s)
 
     def note_time(self, time: int) -> None:
-        """See `AsyncEventWriter.note_time`."""
+        """Flushes, and records that all events written so far are before `time`, in the events' own time.
+
+        Errors are those of `AsyncEventWriter.note_time`.
+        """
         self.flush()
         self._thread.run(self._core.note_time(time))
 
@@ -224,7 +227,7 @@ class EventReader:
         return EventIterator(self)
 
     def _following(self) -> Iterator[EventRead] | None:
-        """See `EventSource`."""
+        """Reads the next batch. Returns its events, None at the end."""
         batch = self._thread.run(self._reader.next_events(None))
         return None if batch is None else events_of(batch, self._reader.progress)
 
@@ -239,7 +242,10 @@ class EventReader:
         return self._reader.position
 
     def time_window(self) -> TimeWindow:
-        """See `AsyncEventReader.time_window`."""
+        """Returns the bounds of the event times at `position`, from the times that writers have noted (`note_time`).
+
+        Errors are those of `AsyncEventReader.time_window`.
+        """
         return self._thread.run(self._reader.time_window())
 
     def close(self) -> None:
@@ -283,7 +289,7 @@ class GroupEvents:
         return EventIterator(self)
 
     def _following(self) -> Iterator[GroupEvent] | None:
-        """See `EventSource`."""
+        """Reads the next batch. Returns its events, None at the end."""
         arrived = self._thread.run(self._reader.next_events(None))
         return None if arrived is None else self._reader.events_of(arrived)
 
@@ -325,7 +331,7 @@ class RangeEvents:
         return EventIterator(self)
 
     def _following(self) -> Iterator[EventRead] | None:
-        """See `EventSource`."""
+        """Reads the next batch. Returns its events, None at the end."""
         batch = self._thread.run(self._reader.next_events())
         return None if batch is None else events_of(batch, self._reader.progress)
 
@@ -404,9 +410,9 @@ class ByteReads:
         self._thread.check_process()
         while True:
             with self._turn:
-                found = self._thread.run(self._reader.next_bytes(size))
-            data = found.copied()
-            if self._reader.take(found):
+                window = self._thread.run(self._reader.next_bytes(size))
+            data = window.copied()
+            if self._reader.take(window):
                 return data
 
     def readinto(self, buffer: WritableBuffer) -> int:
@@ -415,10 +421,10 @@ class ByteReads:
         self._thread.check_process()
         while True:
             with self._turn:
-                found = self._thread.run(self._reader.next_bytes(len(target)))
-            count = len(found.data)
-            target[:count] = found.data
-            if self._reader.take(found):
+                window = self._thread.run(self._reader.next_bytes(len(target)))
+            count = len(window.data)
+            target[:count] = window.data
+            if self._reader.take(window):
                 return count
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
