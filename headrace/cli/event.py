@@ -86,6 +86,7 @@ event_write.add_to(app)
         "headrace event read shop/orders --from -5m",
         "headrace event read shop/orders --from 10:05 --to 10:10 --format json",
         "headrace event read shop/orders --follow",
+        "headrace event read shop/orders --follow --from-s3",
         "headrace event read shop/orders --times --format json",
     ],
 )
@@ -110,6 +111,10 @@ def read(
             show_default=False,
         ),
     ] = "arrival",
+    from_s3: Annotated[
+        bool,
+        typer.Option("--from-s3", help="read only what is in S3, without a connection to a store: some seconds behind"),
+    ] = False,
     form: Annotated[
         OutputFormat | None,
         typer.Option(
@@ -127,6 +132,8 @@ def read(
     A stream stores no time with an event. --times prints what its watermarks tell, in the unit of the writers: an event
     is not older than the first time, and writers had about reached the second one. It takes a request for each event.
     """
+    if from_s3 and (times or order == "time"):
+        raise typer.BadParameter("--from-s3 has no times: leave out --times and --order time")
     if follow and end is not None:
         raise typer.BadParameter("--follow and --to exclude each other: name one of them")
     chosen = form or ("json" if session.json else "text")
@@ -140,7 +147,8 @@ def read(
     try:
         starting = client_place(stream, first)
         ending = None if follow else client_place(stream, end or "latest")
-        with session.client.reader(*stream, start=starting, end=ending, options=_options(order)) as reader:
+        options = _options(order, from_s3=from_s3)
+        with session.client.reader(*stream, start=starting, end=ending, options=options) as reader:
             for event, window in _with_times(reader) if times else ((event, None) for event in reader):
                 show(event, window)
                 if follow:
@@ -164,7 +172,7 @@ def _with_times(reader: EventReader) -> Iterator[tuple[EventRead, TimeWindow]]:
         before = after
 
 
-def _options(order: Order) -> ReaderOptions:
+def _options(order: Order, *, from_s3: bool) -> ReaderOptions:
     from headrace.client import ReaderOptions, ReadOrder
 
-    return ReaderOptions(order=ReadOrder(order))
+    return ReaderOptions(order=ReadOrder(order), from_s3=from_s3)

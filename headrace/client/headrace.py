@@ -168,7 +168,7 @@ class AsyncHeadrace:
             headrace.reader("shop/orders", start="-5m")
 
         A place is `"earliest"`, `"latest"`, a stream cut or a time: a text as `"10:05"` or `"-5m"`, a `datetime`, or a
-        `timedelta` before now. Times are as for `stream_cut_at`.
+        `timedelta` before now. Times are as for `stream_cut_at`, and not for a reader `from_s3`.
 
         Raises:
             NotFoundError: there is no such stream.
@@ -179,9 +179,12 @@ class AsyncHeadrace:
         from headrace.client.reading.event_reader import AsyncEventReader, ReaderOptions
 
         scope, stream = scope_and_name(scope, stream)
-        first = await end_or_cut(self.admin, scope, stream, start)
-        last = None if end is None else await cut_of_place(self.admin, scope, stream, end)
-        reader = AsyncEventReader(self.admin, scope, stream, first, last, options or ReaderOptions())
+        chosen = options or ReaderOptions()
+        first = await end_or_cut(self.admin, scope, stream, start, asks_stores=not chosen.from_s3)
+        last = None
+        if end is not None:
+            last = await cut_of_place(self.admin, scope, stream, end, asks_stores=not chosen.from_s3)
+        reader = AsyncEventReader(self.admin, scope, stream, first, last, chosen)
         await reader.open()
         return reader
 
@@ -449,7 +452,7 @@ class Headrace:
             headrace.reader("shop/orders", start="-5m")
 
         A place is `"earliest"`, `"latest"`, a stream cut or a time: a text as `"10:05"` or `"-5m"`, a `datetime`, or a
-        `timedelta` before now. Times are as for `stream_cut_at`.
+        `timedelta` before now. Times are as for `stream_cut_at`, and not for a reader `from_s3`.
 
         Raises:
             NotFoundError: there is no such stream.

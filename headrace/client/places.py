@@ -21,11 +21,13 @@ ISO 8601, or a stream cut. A `datetime` has a time zone. A `timedelta` is so lon
 """
 
 
-async def end_or_cut(admin: AsyncAdmin, scope: str, stream: str, place: Place) -> End | StreamCut:
-    """An end of the stream as it is, and for any other place its stream cut.
+async def end_or_cut(
+    admin: AsyncAdmin, scope: str, stream: str, place: Place, *, asks_stores: bool = True
+) -> End | StreamCut:
+    """An end of the stream as it is, and for any other place its stream cut. Only that of a time `asks_stores`.
 
     Raises:
-        InvalidRequestError: the text is none of a place, or a time has no time zone.
+        InvalidRequestError: the text is none of a place, a time has no time zone, or may not be asked for.
         NotFoundError: there is no such stream.
         UnavailableError: a segment's store could not be reached for too long.
     """
@@ -39,12 +41,21 @@ async def end_or_cut(admin: AsyncAdmin, scope: str, stream: str, place: Place) -
         place = StreamCut.of(scope, stream, parsed) if isinstance(parsed, dict) else parsed
     if isinstance(place, timedelta):
         place = _before_now(place)
-    return await stream_cut_at(admin, scope, stream, place) if isinstance(place, datetime) else place
+    if not isinstance(place, datetime):
+        return place
+    if not asks_stores:
+        raise InvalidRequestError(
+            f"only the segment stores know where {place.isoformat()} is: a reader from S3 begins and ends at "
+            "`earliest`, `latest` or a stream cut"
+        )
+    return await stream_cut_at(admin, scope, stream, place)
 
 
-async def cut_of_place(admin: AsyncAdmin, scope: str, stream: str, place: Place) -> StreamCut:
+async def cut_of_place(
+    admin: AsyncAdmin, scope: str, stream: str, place: Place, *, asks_stores: bool = True
+) -> StreamCut:
     """The stream cut at a place. Raises the errors of `end_or_cut`."""
-    end = await end_or_cut(admin, scope, stream, place)
+    end = await end_or_cut(admin, scope, stream, place, asks_stores=asks_stores)
     return end if isinstance(end, StreamCut) else await admin.stream_cut(scope, stream, at=end)
 
 

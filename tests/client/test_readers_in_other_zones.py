@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 
 import pytest
+from linked_objects import LinkedObjects
 from real_cluster import CONTAINERS, RealCluster, WorkingQueue, connected_to
 
 from functions import wiring
-from headrace.adapters.memory.chunk_storage import MemoryChunkLinks
 from headrace.client import (
     GroupStream,
     Headrace,
@@ -30,32 +30,6 @@ EVENTS = 200
 LATER = 5
 ZONES = ("use1-az1", "use1-az2", "use1-az3")
 SEGMENTS = 6
-
-
-class LinkedObjects:
-    """Reads the links that the functions sign; instead of `ObjectReads`. `read_bytes` counts what it gave."""
-
-    read_bytes = 0
-    failing = False
-
-    def __init__(self, _timeout_s: float) -> None:
-        """As `ObjectReads`."""
-
-    def read(self, url: str, headers: Mapping[str, str], length: int) -> Iterator[bytearray]:
-        if LinkedObjects.failing:
-            raise ObjectReadError("S3 does not answer")
-        links = wiring.chunk_links()
-        assert isinstance(links, MemoryChunkLinks)
-        data = links.get(url, headers)
-        LinkedObjects.read_bytes += len(data)
-        for start in range(0, len(data), 30_000):
-            yield bytearray(data[start : start + 30_000])
-
-    def abort(self) -> None:
-        """Reads at once."""
-
-    def close(self) -> None:
-        """Holds nothing open."""
 
 
 @pytest.fixture(autouse=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 
 import pytest
+from linked_objects import LinkedObjects
 from real_cluster import RealCluster
 
-from functions import wiring
-from headrace.adapters.memory.chunk_storage import MemoryChunkLinks
 from headrace.api.plans import RangeToPlan
 from headrace.client import Headrace, ScalingPolicy, SegmentRange, StreamCut, TruncatedError
 from headrace.client.ranges import range_reader
@@ -18,18 +17,6 @@ EVENTS = 10
 END = EVENTS * EVENT_BYTES
 HEAD = 4 * EVENT_BYTES
 WHOLE = SegmentRange("shop", "t", 0, 0.0, 1.0, 0, END)
-
-
-class LinkedObjects:
-    """Reads the links that the functions sign; instead of `ObjectReads`."""
-
-    def read(self, url: str, headers: Mapping[str, str], length: int) -> Iterator[bytearray]:
-        links = wiring.chunk_links()
-        assert isinstance(links, MemoryChunkLinks)
-        yield bytearray(links.get(url, headers))
-
-    def close(self) -> None:
-        """Holds nothing open."""
 
 
 def _truncate_stream(headrace: Headrace) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import queue
 import random
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -98,6 +99,8 @@ class RealCluster:
         self.tls, self.tls_name = tls, tls_name
         self.zones: Mapping[int, str] = {}
         """What the claims of containers say from the next start of the store on; without one "local"."""
+        self.far_reach_stores = False
+        """Whether clients that are far reach the stores: else they are given an address at which none listens."""
         self.metadata = MemoryMetadataStore(TornReads(0))
         self.clock = clock or SystemClock()
         self._scaling_reports = scaling_reports
@@ -110,6 +113,8 @@ class RealCluster:
         self.store: SegmentStore | None = None
         self._journal: Journal | None = None
         self._port = 0
+        self._closed = bind_socket("127.0.0.1", 0)  # nothing listens, and no other process gets the port
+        self._closed_port = self._closed.getsockname()[1]
         self.start_store()
         token = no_token
         if token_keys is not None:
@@ -133,11 +138,16 @@ class RealCluster:
     def drop_connections(self) -> None:
         self.thread.run(self._drop_connections())
 
+    def hidden(self, body: bytes) -> bytes:
+        """An answer of the functions, with another port than that of the store."""
+        return re.sub(rb'"port": ?%d\b' % self._port, b'"port":%d' % self._closed_port, body)
+
     def close(self) -> None:
         self.queue.stop()
         self.segment_stores.close()
         self.kill_store()
         self.thread.close()
+        self._closed.close()
 
     async def _start_store(self) -> None:
         loop = asyncio.get_running_loop()
@@ -243,9 +253,11 @@ def client_of(cluster: RealCluster) -> Iterator[Headrace]:
         yield client
 
 
-def connected_to(cluster: RealCluster, tls: TlsOptions | None = None, zone: str | None = None) -> Headrace:
-    """A client as of `client_of`, which the caller closes."""
-    return connect("http://controller", transport=transport_to(cluster), tls=tls, zone=zone)
+def connected_to(
+    cluster: RealCluster, tls: TlsOptions | None = None, zone: str | None = None, *, far: bool = False
+) -> Headrace:
+    """A client as of `client_of`, which the caller closes. One that is far is outside the VPC."""
+    return connect("http://controller", transport=transport_to(cluster, far=far), tls=tls, zone=zone)
 
 
 def connected_async(cluster: RealCluster) -> AsyncHeadrace:
@@ -253,7 +265,7 @@ def connected_async(cluster: RealCluster) -> AsyncHeadrace:
     return AsyncHeadrace("http://controller", transport=transport_to(cluster))
 
 
-def transport_to(cluster: RealCluster) -> httpx.MockTransport:
+def transport_to(cluster: RealCluster, *, far: bool = False) -> httpx.MockTransport:
     """HTTP requests are answered by the functions."""
     host = LambdaHost(cluster.clock)
 
@@ -265,7 +277,8 @@ def transport_to(cluster: RealCluster) -> httpx.MockTransport:
         result = response_of(
             host.invoke(match.route.function, request_event(came, match, "id", cluster.clock.now_ms()))
         )
-        return httpx.Response(result.status, headers=dict(result.headers), content=result.body)
+        body = cluster.hidden(result.body) if far and not cluster.far_reach_stores else result.body
+        return httpx.Response(result.status, headers=dict(result.headers), content=body)
 
     async def answer_in_a_thread(request: httpx.Request) -> httpx.Response:
         # In a context of its own, as a thread of a gateway has it: what `to_thread` inherits would be shared.

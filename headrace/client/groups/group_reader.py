@@ -61,7 +61,8 @@ class GroupReaderOptions:
 
     A reader that vanishes without a word is declared dead after `lease_s` seconds, and others read its segments on. It
     is at least 0.2 and should be longer than the pauses of the process. For the other options see `ReaderOptions`; the
-    order of time is not possible, because the readers of a group have no common order.
+    order of time is not possible, because the readers of a group have no common order. Neither is `from_s3`, because
+    they write to the state of the group.
     """
 
     lease_s: float = LEASE_S_DEFAULT
@@ -76,6 +77,8 @@ class GroupReaderOptions:
                 "the readers of a group share its segments, and have no common order in time: read the stream with one "
                 "reader that is not in a group"
             )
+        if self.reading.from_s3:
+            raise InvalidRequestError("the readers of a group need the segment stores: `from_s3` is for other readers")
 
 
 @checked_calls("returned", "returned_arrow", "events_of")

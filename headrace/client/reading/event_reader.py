@@ -26,7 +26,12 @@ from headrace.client.ranges.segment_ranges import SegmentRange, ranges_between, 
 from headrace.client.reading.linked_history import LinkedHistory
 from headrace.client.reading.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.reading.read_progress import ReadProgress
-from headrace.client.reading.recorded_successors import after_freeze, recorded_successors, truncated_length
+from headrace.client.reading.recorded_successors import (
+    after_freeze,
+    recorded_successors,
+    sealed_length,
+    truncated_length,
+)
 from headrace.client.reading.segment_stream import (
     ArrowBatch,
     Assembler,
@@ -91,15 +96,22 @@ class ReaderOptions:
     with the first retained event. If a segment's store is unreachable for `give_up_after_s`, reading fails with
     UnavailableError. With `ReadOrder.TIME`, no event comes before one that was stored `time_resolution_s` (0 to 3600
     seconds) or more before it.
+
+    With `from_s3` the reader connects to no store: it reads what is in S3, through links that the controller signs. It
+    gets events some 5 to 10 seconds later, with many segments at the tail about as many seconds as these are. If it
+    gets none for `give_up_after_s` before its end, that fails, too. It has no `ReadOrder.TIME`, since S3 has no times.
     """
 
     on_truncation: OnTruncation = "error"
     give_up_after_s: float = 120.0
     order: ReadOrder = ReadOrder.ARRIVAL
     time_resolution_s: float = TIME_RESOLUTION_S_DEFAULT
+    from_s3: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.from_s3 and self.order is ReadOrder.TIME:
+            raise InvalidRequestError("a reader from S3 has no order of time: S3 has no times of events")
         if not 0 <= self.time_resolution_s <= TIME_RESOLUTION_S_MAX:
             raise InvalidRequestError(
                 f"time_resolution_s is {self.time_resolution_s}: it must be between 0 and {TIME_RESOLUTION_S_MAX:g}"
@@ -406,6 +418,7 @@ class AsyncEventReader:
         waiting_max = SPANS_WAITING_MAX if self._options.order is ReadOrder.TIME else 1
         window_bytes = WINDOWS_BYTES_TOTAL // waiting_max // max(1, self._progress.open_segments)
         assert self._assemble is not None, "only called after `_begin`"
+        of_segment = (self._admin, self.scope, self.stream, segment_id)
         stream = SegmentStream(
             self._connections,
             segment_id,
@@ -416,9 +429,10 @@ class AsyncEventReader:
             on_truncation=self._options.on_truncation,
             backoff=Backoff(self._options.give_up_after_s),
             assemble=self._assemble,
-            truncated_length=partial(truncated_length, self._admin, self.scope, self.stream, segment_id),
+            truncated_length=partial(truncated_length, *of_segment),
             # Bytes from S3 come without the times by which they are put in order.
             history=self._history if self._options.order is ReadOrder.ARRIVAL else None,
+            sealed_length=partial(sealed_length, *of_segment) if self._options.from_s3 else None,
         )
 
         async def add(batch: AnyBatch) -> None:

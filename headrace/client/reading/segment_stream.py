@@ -2,13 +2,14 @@
 
 The next window is requested while the current one is parsed and delivered. At the tail the store holds a request until
 an event is written. After a lost connection or a move of the segment, reading resumes at the same offset. Where the
-store is in another zone than the reader, history comes from S3 (`linked_history.py`).
+store is in another zone than the reader, history comes from S3 (`linked_history.py`); all does for a reader that uses
+no store.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -17,7 +18,7 @@ from headrace.client.backoff import Backoff
 from headrace.client.reading.linked_history import LinkedHistory
 from headrace.client.segment_connections import SegmentConnections
 from headrace.codec.events import EventAssembler
-from headrace.model.errors import CorruptError, HeadraceError, TruncatedError
+from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.wire.connections.asynchronous import Flow, SingleReply, answer_within, problem_of
 
@@ -31,6 +32,8 @@ STORE_BYTES_BETWEEN_LISTINGS = 8 << 20
 """Read from the store behind its tail, before S3 is looked at again."""
 
 OnTruncation = Literal["error", "skip"]
+
+AskForLength = Callable[[], Awaitable[int | None]]
 
 
 class EventBatch(NamedTuple):
@@ -149,13 +152,15 @@ class SegmentStream(Generic[Batch]):
         on_truncation: OnTruncation,
         backoff: Backoff,
         assemble: Callable[[int, int], Assembler[Batch]],
-        truncated_length: Callable[[], Awaitable[int | None]] = unknown_length,
+        truncated_length: AskForLength = unknown_length,
         history: LinkedHistory | None = None,
+        sealed_length: AskForLength | None = None,
     ) -> None:
         """`assemble(segment_id, offset)` makes the assembler of the segment's bytes from an offset on.
 
         `truncated_length` asks for the length that the segment had, if a truncation has deleted it. Without `history`
-        all bytes come from the store.
+        all bytes come from the store. With `sealed_length` all come from S3: it asks the controller for the length of
+        the segment, None while it may grow, and raises TruncatedError if a truncation has deleted it.
         """
         self.segment_id = segment_id
         self.stored_at_us = 0
@@ -169,6 +174,7 @@ class SegmentStream(Generic[Batch]):
         self._assemble = assemble
         self._truncated_length = truncated_length
         self._history = history
+        self._sealed_length = sealed_length
         self._before_links: int | None = None  # bytes to read from the store before S3 is looked at; None: all
         self._assembler = assemble(segment_id, start)
         self._began_at = start
@@ -181,11 +187,14 @@ class SegmentStream(Generic[Batch]):
             TruncatedError: unread events have been truncated, and `on_truncation` is "error". A segment that was read
                 to its end before a truncation has deleted it ends here as others do.
             CorruptError: the segment does not contain valid events, or ends before the stop.
-            UnavailableError: its store could not be reached for too long.
+            UnavailableError: its store, or S3, could not be reached for too long; or S3 has no bytes up to the stop.
         """
         while not self._ended:
             try:
-                await self._converse(deliver)
+                if self._sealed_length is None:
+                    await self._converse(deliver)
+                else:
+                    await self._read_stored(deliver, self._sealed_length)
             except TruncatedError:
                 if await self._truncated_length() != self._next_offset:
                     raise
@@ -247,15 +256,60 @@ class SegmentStream(Generic[Batch]):
         """Reads what S3 gives from here on. Returns the offset behind it, where the store is asked again."""
         assert self._history is not None, "only due with it"
         start = self._next_offset
-        async with aclosing(self._history.windows(self.segment_id, start, self._stop)) as windows:
+        await self._deliver_windows(self._history.windows(self.segment_id, start, self._stop), deliver)
+        self._before_links = STORE_BYTES_BETWEEN_LISTINGS if self._next_offset == start else GLIMPSE_BYTES
+        return self._next_offset
+
+    async def _deliver_windows(
+        self, given: AsyncGenerator[bytes | bytearray, None], deliver: Callable[[Batch], Awaitable[None]]
+    ) -> None:
+        async with aclosing(given) as windows:
             async for window in windows:
                 self._backoff.progress()
                 self._ended = self._next_offset + len(window) == self._stop
                 batch = self._assembler.add(memoryview(window))
                 if batch is not None:
                     await deliver(batch)
-        self._before_links = STORE_BYTES_BETWEEN_LISTINGS if self._next_offset == start else GLIMPSE_BYTES
-        return self._next_offset
+
+    async def _read_stored(self, deliver: Callable[[Batch], Awaitable[None]], sealed_length: AskForLength) -> None:
+        """Reads what S3 has, and looks again for more, until the end."""
+        assert self._history is not None, "it lists what S3 has"
+        while not self._ended:
+            start = self._next_offset
+            try:
+                await self._deliver_windows(self._history.stored(self.segment_id, start, self._stop), deliver)
+                if self._next_offset == start and not self._ended:
+                    await self._wait_for_stored(self._history, await sealed_length())
+            except NotFoundError as error:
+                if await self._truncated_length() is None:
+                    raise  # the stream was deleted
+                self._skip_rest(error)
+            except TruncatedError as error:
+                head = error.details.get("startOffset")
+                if not isinstance(head, int) or head <= self._next_offset:
+                    self._skip_rest(error)
+                elif self._on_truncation == "skip":
+                    self._skip_to(head)
+                else:
+                    raise
+        check_ends_between_events(self._name, self._assembler)
+
+    async def _wait_for_stored(self, history: LinkedHistory, length: int | None) -> None:
+        """At the end of what S3 has of the segment, which has this length if it is sealed."""
+        offset = self._next_offset
+        if length is not None and self._ended_with(end_of_segment=offset == length, offset=offset):
+            self._ended = True
+            return
+        await history.until_next_listing()
+        if self._stop is None:
+            self._backoff.progress()
+        else:
+            await self._backoff.wait(
+                UnavailableError(
+                    f"S3 has {self._name} up to {offset}, and not yet up to the end {self._stop} of the stream cut",
+                    details={"segment": self._name, "length": offset},
+                )
+            )
 
     @property
     def _next_offset(self) -> int:
@@ -278,7 +332,7 @@ class SegmentStream(Generic[Batch]):
         data = memoryview(reply.data)
         if self._stop is not None:
             data = data[: self._stop - asked_at]
-        self._ended = self._ended_with(reply, asked_at + len(data))
+        self._ended = self._ended_with(end_of_segment=reply.end_of_segment, offset=asked_at + len(data))
         return data
 
     def _refuse_begin_inside_event(self) -> None:
@@ -290,32 +344,43 @@ class SegmentStream(Generic[Batch]):
         if self.at_tail and self._stop is None and self._assembler.offset == self._began_at:
             check_begins_between_events(self._name, self._assembler)
 
-    def _ended_with(self, reply: wire.SegmentRead, offset: int) -> bool:
+    def _ended_with(self, *, end_of_segment: bool, offset: int) -> bool:
         if self._stop is None:
-            return reply.end_of_segment
-        if offset < self._stop and reply.end_of_segment:
+            return end_of_segment
+        if offset < self._stop and end_of_segment:
             raise CorruptError(f"{self._name} ends at {offset}, before the end {self._stop} of the stream cut")
         return offset >= self._stop
 
     def _no_data(self, flow: Flow, reply: wire.WireCommand) -> None:
         """Handles a reply without data: the segment has ended, or was truncated and may be skipped; else raises."""
-        skip = self._on_truncation == "skip"
         if isinstance(reply, wire.SegmentIsSealed) and self._stop is None:
             self._ended = True
-        elif isinstance(reply, wire.NoSuchSegment) and skip:
-            self._assembler = self._assemble(self.segment_id, self._assembler.offset)
-            self._ended = True
-        elif isinstance(reply, wire.SegmentIsTruncated) and skip and reply.start_offset > self._next_offset:
-            self._assembler = self._assemble(self.segment_id, reply.start_offset)
-            self._began_at = reply.start_offset
-            self._ended = self._stop is not None and reply.start_offset >= self._stop
         elif isinstance(reply, wire.NoSuchSegment):
+            self._skip_rest(None)
+        elif (
+            isinstance(reply, wire.SegmentIsTruncated)
+            and self._on_truncation == "skip"
+            and reply.start_offset > self._next_offset
+        ):
+            self._skip_to(reply.start_offset)
+        else:
+            raise problem_of(flow, reply)
+
+    def _skip_to(self, head: int) -> None:
+        """Goes on at the first byte that is left."""
+        self._assembler = self._assemble(self.segment_id, head)
+        self._began_at = head
+        self._ended = self._stop is not None and head >= self._stop
+
+    def _skip_rest(self, cause: HeadraceError | None) -> None:
+        """Ends, because the segment was deleted. Raises TruncatedError if its events may not be skipped."""
+        if self._on_truncation == "error":
             raise TruncatedError(
                 f"segment {self._name} was deleted with its events; start at the head of the stream",
                 details={"segment": self._name},
-            )
-        else:
-            raise problem_of(flow, reply)
+            ) from cause
+        self._assembler = self._assemble(self.segment_id, self._assembler.offset)
+        self._ended = True
 
 
 def check_begins_between_events(name: str, assembler: Assembler[Batch]) -> None:
