@@ -21,6 +21,7 @@ from headrace.console.error_pages import Problem
 from headrace.console.event_text import event_line
 from headrace.console.group_watch import GroupWatch
 from headrace.console.live_views import EVENTS_ON_PAGE_MAX, LiveViews
+from headrace.console.store_reach import AWAY, StoreReach
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_known_name
 from headrace.ports.clock import Clock
@@ -41,7 +42,8 @@ class ConsoleState:
         self.allows_changes = allows_changes
         self.admin = client.admin
         self.clock = clock
-        self.views = LiveViews(client, clock.monotonic_s)
+        self.reach = StoreReach(client, clock.monotonic_s)
+        self.views = LiveViews(client, self.reach, clock.monotonic_s)
         self.groups = GroupWatch(client, clock.monotonic_s)
         self._sampler = RateSampler(client.admin, clock.monotonic_s)
         self._templates = _templates()
@@ -105,5 +107,5 @@ def _templates() -> Environment:
     }
     environment.filters.update(texts)
     environment.filters["event_line"] = event_line
-    environment.globals["events_max"] = EVENTS_ON_PAGE_MAX
+    environment.globals.update(events_max=EVENTS_ON_PAGE_MAX, away=AWAY)
     return environment

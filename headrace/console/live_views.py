@@ -2,6 +2,8 @@
 
 A page asks every second. A view whose page does not ask any more closes its reader, and continues where it was if the
 page comes back. The number of views, the bytes that a call reads, and the events that it hands out are bounded.
+
+While no segment store can be reached, views read what is in S3, and go on there where they were.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import NamedTuple, Protocol
 from headrace.cli.parameters import ScopedName
 from headrace.client import EventBatch, EventReader, Headrace, ReaderOptions, SegmentRange
 from headrace.client.places import Place
+from headrace.console.store_reach import STORE_PATIENCE_S, StoreReach
 from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, ThrottledError, UnavailableError
 from headrace.model.limits import EVENT_HEADER_BYTES
 from headrace.model.stream_cuts import StreamCut
@@ -34,11 +37,10 @@ EVENTS_PER_S = 20
 
 BYTES_PER_CALL_MAX = 4 * 1024 * 1024
 SECONDS_PER_CALL_MAX = 0.5
-STORE_PATIENCE_S = 3.0
 TAIL_AGE_S = 3.0
 """How often the view of a segment asks where it ends."""
-STORES_AGAIN_S = 30.0
-"""How long a view of a segment reads what is in S3 only, after its store could not be reached."""
+BEHIND_AGE_S = 5.0
+"""How often a view that reads from S3 measures how far behind it is."""
 
 
 class LiveEvent(NamedTuple):
@@ -52,8 +54,14 @@ class LiveEvent(NamedTuple):
 class Source(Protocol):
     """Where a view reads."""
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether only what is in S3 is read at the moment."""
+        ...
+
     def read(self) -> EventBatch | None: ...
     def position(self) -> StreamCut | int: ...
+    def behind(self) -> int: ...
     def close(self) -> None: ...
 
 
@@ -70,7 +78,7 @@ class Followed:
 class Glance(NamedTuple):
     """What a call hands out. Rates are of the time since the last call; `position` is where the view is.
 
-    `is_stored`: what came is from S3 alone, which has everything but the newest events.
+    `is_stored`: what came is from S3 alone. Then `behind` is how many bytes follow the position, None if not known.
     """
 
     events: list[LiveEvent]
@@ -80,6 +88,7 @@ class Glance(NamedTuple):
     position: StreamCut | int
     has_ended: bool
     is_stored: bool = False
+    behind: int | None = None
 
 
 @dataclass(slots=True)
@@ -90,13 +99,16 @@ class _View:
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_first: bool = True
     position: StreamCut | int | None = None
+    behind: tuple[int | None, float] | None = None
+    """How far behind a view from S3 was, and until when that counts."""
 
 
 class LiveViews:
     """All live views of the console. Safe for any number of threads. `now_s` is a clock that never goes back."""
 
-    def __init__(self, client: Headrace, now_s: Callable[[], float]) -> None:
+    def __init__(self, client: Headrace, reach: StoreReach, now_s: Callable[[], float]) -> None:
         self._client = client
+        self._reach = reach
         self._now_s = now_s
         self._views: OrderedDict[str, _View] = OrderedDict()
         self._opening = 0
@@ -202,10 +214,10 @@ class LiveViews:
 
     def _source(self, followed: Followed, position: StreamCut | int | None = None) -> Source:
         if followed.segment_id is not None:
-            return SegmentSource(self._client, followed, position if isinstance(position, int) else None, self._now_s)
+            offset = position if isinstance(position, int) else None
+            return SegmentSource(self._client, self._reach, followed, offset, self._now_s)
         start = position if isinstance(position, StreamCut) else followed.start
-        options = ReaderOptions(on_truncation="skip", give_up_after_s=STORE_PATIENCE_S)
-        return StreamSource(self._client.reader(*followed.stream, start=start, options=options))
+        return StreamSource(self._client, self._reach, followed.stream, start)
 
     def _park(self, view: _View) -> None:
         with view.lock:
@@ -224,7 +236,7 @@ class LiveViews:
         events = size = 0
         has_ended = False
         while size < BYTES_PER_CALL_MAX and self._now_s() - begun_s < SECONDS_PER_CALL_MAX:
-            batch = self._read(source)
+            batch = source.read()
             if batch is None:
                 has_ended = isinstance(source, StreamSource) and source.has_ended
                 break
@@ -239,19 +251,19 @@ class LiveViews:
         view.is_first = view.is_first and not matching
         view.asked_s = begun_s
         shown = sampled(matching, room)
-        is_stored = isinstance(source, SegmentSource) and source.is_stored
-        return Glance(shown, len(matching), len(shown), events / since_s, source.position(), has_ended, is_stored)
+        is_stored = source.is_stored
+        behind = self._behind(view, source) if is_stored else None
+        return Glance(
+            shown, len(matching), len(shown), events / since_s, source.position(), has_ended, is_stored, behind
+        )
 
-    @staticmethod
-    def _read(source: Source) -> EventBatch | None:
-        try:
-            return source.read()
-        except UnavailableError as error:
-            if not isinstance(source, StreamSource):
-                raise
-            raise UnavailableError(
-                f"{error.message}; choose a segment of the picture to see what S3 has of it", details=error.details
-            ) from error
+    def _behind(self, view: _View, source: Source) -> int | None:
+        if view.behind is None or self._now_s() >= view.behind[1]:
+            behind = None
+            with suppress(HeadraceError):
+                behind = source.behind()
+            view.behind = behind, self._now_s() + BEHIND_AGE_S
+        return view.behind[0]
 
 
 def sampled(events: list[LiveEvent], room: int) -> list[LiveEvent]:
@@ -262,38 +274,82 @@ def sampled(events: list[LiveEvent], room: int) -> list[LiveEvent]:
 
 
 class StreamSource:
-    """Follows a whole stream."""
+    """Follows a whole stream: over the stores, or what is in S3 while these cannot be reached.
 
-    def __init__(self, reader: EventReader) -> None:
-        self._reader = reader
+    A reader that has failed is opened again where it was.
+    """
+
+    def __init__(self, client: Headrace, reach: StoreReach, stream: ScopedName, start: Place) -> None:
+        self._client, self._reach, self._stream = client, reach, stream
+        self._start = start
+        self._reader: EventReader | None = None
+        self.is_stored = False
+        self._open(is_stored=not reach.to_stream(stream))
 
     @property
     def has_ended(self) -> bool:
-        return self._reader.ended
+        return self._reader is not None and self._reader.ended
 
     def read(self) -> EventBatch | None:
-        return self._reader.read_batch(timeout_s=0.15)
+        is_stored = not self._reach.to_stream(self._stream)
+        if self._reader is None or is_stored != self.is_stored:
+            self.close()
+            self._open(is_stored=is_stored)
+        assert self._reader is not None, "it was opened"
+        try:
+            return self._reader.read_batch(timeout_s=0.15)
+        except UnavailableError:
+            self.close()
+            if self.is_stored:
+                raise
+            self._reach.lost()
+            return None
 
     def position(self) -> StreamCut:
-        return self._reader.position
+        if self._reader is not None:
+            return self._reader.position
+        assert isinstance(self._start, StreamCut), "a reader that was closed left its position"
+        return self._start
+
+    def behind(self) -> int:
+        return self._client.admin.stream_cut_distance(*self._stream, from_cut=self.position())
 
     def close(self) -> None:
-        self._reader.close()
+        if self._reader is not None:
+            self._start = self._reader.position
+            reader, self._reader = self._reader, None
+            reader.close()
+
+    def _open(self, *, is_stored: bool) -> None:
+        options = ReaderOptions(on_truncation="skip", give_up_after_s=STORE_PATIENCE_S, from_s3=is_stored)
+        start = self._start
+        if isinstance(start, datetime):
+            start = self._reach.cut_at(self._stream, start)
+        self._reader = self._client.reader(*self._stream, start=start, options=options)
+        self.is_stored = is_stored
 
 
 class SegmentSource:
     """Follows one segment: each call reads from where the last one ended up to the end of the segment.
 
-    If the segment store cannot be reached, as from a machine outside the VPC, it reads what is in S3 for a while.
+    If the segment store cannot be reached, as from a machine outside the VPC, it reads what is in S3.
     """
 
-    def __init__(self, client: Headrace, followed: Followed, offset: int | None, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: Headrace,
+        reach: StoreReach,
+        followed: Followed,
+        offset: int | None,
+        now_s: Callable[[], float],
+    ) -> None:
         assert followed.segment_id is not None
-        self._client, self._stream, self._segment_id = client, followed.stream, followed.segment_id
+        self._client, self._reach = client, reach
+        self._stream, self._segment_id = followed.stream, followed.segment_id
         self._now_s = now_s
         self._batches: deque[EventBatch] = deque()
         self._is_sealed = False
-        self._stores_again_s: float | None = None
+        self.is_stored = False
         self._end, self._asked_s = self._find_end(), now_s()
         self._offset = offset if offset is not None else self._start(followed.start)
 
@@ -302,7 +358,7 @@ class SegmentSource:
         if start == "latest":
             return self._end
         if isinstance(start, datetime):
-            start = self._client.stream_cut_at(*self._stream, start)
+            start = self._reach.cut_at(self._stream, start)
         after = self._client.admin.segments_between(*self._stream, start if isinstance(start, StreamCut) else None)
         return next(
             (
@@ -325,10 +381,8 @@ class SegmentSource:
     def position(self) -> int:
         return self._offset
 
-    @property
-    def is_stored(self) -> bool:
-        """Whether only what is in S3 is read at the moment."""
-        return self._stores_again_s is not None
+    def behind(self) -> int:
+        return max(0, self._end - self._offset)
 
     def close(self) -> None:
         self._batches.clear()
@@ -338,14 +392,14 @@ class SegmentSource:
             self._end, self._asked_s = self._find_end(), self._now_s()
         if self._end <= self._offset:
             return
-        if self._stores_again_s is not None and self._now_s() >= self._stores_again_s:
-            self._stores_again_s = None
-        if self._stores_again_s is None:
+        self.is_stored = not self._reach.to_stream(self._stream)
+        if not self.is_stored:
             try:
                 self._fetch_up_to(self._end)
             except UnavailableError:
-                self._stores_again_s = self._now_s() + STORES_AGAIN_S
-        if self._stores_again_s is not None and not self._batches:
+                self._reach.lost()
+                self.is_stored = True
+        if self.is_stored and not self._batches:
             self._fetch_stored()
 
     def _fetch_stored(self) -> None:

@@ -131,7 +131,7 @@ class StreamPages:
         elif isinstance(start, str):
             cut = self._console.admin.stream_cut(*query.stream, at=start)
         else:
-            cut = self._console.client.stream_cut_at(*query.stream, start)
+            cut = self._console.reach.cut_at(query.stream, start)
         return self._console.page(request, "stream_cut.html", q=query, cut=cut_words(cut), text=stream_cut_text(cut))
 
     def live(self, request: Request) -> Response:

@@ -12,20 +12,21 @@ from typing import Any
 import pytest
 
 from headrace.cli.parameters import ScopedName
-from headrace.client import EventBatch, SegmentRange, StreamCut
+from headrace.client import EventBatch, ReaderOptions, SegmentRange, StreamCut
 from headrace.console import live_views
 from headrace.console.live_views import (
+    BEHIND_AGE_S,
     EVENTS_FIRST,
     EVENTS_PER_S,
     IDLE_S,
     LIVE_VIEWS_MAX,
-    STORES_AGAIN_S,
     TAIL_AGE_S,
     Followed,
     LiveEvent,
     LiveViews,
     sampled,
 )
+from headrace.console.store_reach import STORE_PATIENCE_S
 from headrace.model.errors import CorruptError, NotFoundError, ThrottledError, UnavailableError
 
 ORDERS = Followed(ScopedName("s", "t"), None, "", "latest")
@@ -61,19 +62,44 @@ class Client:
 
     def __init__(self) -> None:
         self.readers: list[Reader] = []
+        self.options: list[ReaderOptions] = []
         self.waiting = 0
+        self.distance = 0
+        self.admin = self
 
-    def reader(self, scope: str, stream: str, *, start: object, options: object) -> Reader:
+    def reader(self, scope: str, stream: str, *, start: object, options: ReaderOptions) -> Reader:
         self.readers.append(Reader(start, self.waiting))
+        self.options.append(options)
         return self.readers[-1]
+
+    def stream_cut_distance(self, scope: str, stream: str, *, from_cut: StreamCut) -> int:
+        return self.distance
+
+
+class Reach:
+    """What the console knows of the stores. `lost` as `StoreReach`."""
+
+    def __init__(self) -> None:
+        self.is_reached = True
+
+    def to_stream(self, stream: ScopedName) -> bool:
+        return self.is_reached
+
+    def lost(self) -> None:
+        self.is_reached = False
+
+
+def views_of(world: World, client: Any) -> LiveViews:
+    reach: Any = world.reach
+    return LiveViews(client, reach, lambda: world.now_s)
 
 
 class World:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.client = Client()
-        client: Any = self.client
-        self.views = LiveViews(client, lambda: self.now_s)
+        self.reach = Reach()
+        self.views = views_of(self, self.client)
 
 
 @pytest.fixture
@@ -214,7 +240,7 @@ class FarStore:
 
     @contextmanager
     def range_reader(self, part: SegmentRange, *, give_up_after_s: float) -> Iterator[Any]:
-        assert give_up_after_s == live_views.STORE_PATIENCE_S
+        assert give_up_after_s == STORE_PATIENCE_S
         self.tried.append(part.end)
         yield SimpleNamespace(read_batch=chain(self._batches(part), [None]).__next__)
 
@@ -230,8 +256,7 @@ class FarStore:
 
 def follow_segment(store: FarStore) -> tuple[World, str]:
     world = World()
-    client: Any = store
-    world.views = LiveViews(client, lambda: world.now_s)
+    world.views = views_of(world, store)
     return world, world.views.open(Followed(ORDERS.stream, 0, "", "earliest"))
 
 
@@ -239,7 +264,7 @@ def test_a_segment_is_read_from_s3_without_its_store():
     world, view = follow_segment(store := FarStore(stored=55, end=100))
     glance = world.views.look(view)
     assert [event.offset for event in glance.events] == [0, 10, 20, 30, 40]
-    assert (glance.position, glance.is_stored) == (50, True)
+    assert (glance.position, glance.is_stored, glance.behind) == (50, True, 50)
     assert world.views.look(view).matching == 0
     store.stored = 85
     world.now_s += TAIL_AGE_S
@@ -253,15 +278,66 @@ def test_a_store_that_is_reached_again_is_read():
     assert world.views.look(view).is_stored
     store.reaches_stores = True
     assert world.views.look(view).position == 50
-    world.now_s += STORES_AGAIN_S
+    world.reach.is_reached = True
     glance = world.views.look(view)
     assert (glance.position, glance.is_stored) == (100, False)
 
 
-def test_a_stream_without_stores_says_what_to_do(world: World, monkeypatch: pytest.MonkeyPatch):
+def test_a_stream_is_read_from_s3_while_stores_are_away(world: World):
+    world.reach.lost()
+    world.client.waiting, world.client.distance = 5, 70
+    view = world.views.open(ORDERS)
+    glance = world.views.look(view)
+    assert [options.from_s3 for options in world.client.options] == [True]
+    assert (glance.matching, glance.is_stored, glance.behind) == (5, True, 70)
+    world.client.waiting = 3
+    world.reach.is_reached = True
+    world.now_s += 1
+    glance = world.views.look(view)
+    assert [options.from_s3 for options in world.client.options] == [True, False]
+    assert ([event.offset for event in glance.events], glance.is_stored, glance.behind) == ([50, 60, 70], False, None)
+    assert [reader.is_open for reader in world.client.readers] == [False, True]
+
+
+def test_how_far_behind_is_not_asked_at_each_call(world: World):
+    world.reach.lost()
+    world.client.distance = 70
+    view = world.views.open(ORDERS)
+    assert world.views.look(view).behind == 70
+    world.client.distance = 40
+    assert world.views.look(view).behind == 70
+    world.now_s += BEHIND_AGE_S
+    assert world.views.look(view).behind == 40
+
+
+def test_a_store_that_fails_a_reader_is_left_for_s3(world: World, monkeypatch: pytest.MonkeyPatch):
+    view = world.views.open(ORDERS)
+    read_batch = Reader.read_batch
+
     def unreachable(self: Reader, timeout_s: float) -> None:
         raise UnavailableError("segment store 10.0.0.1:12345 cannot be reached: time-out")
 
     monkeypatch.setattr(Reader, "read_batch", unreachable)
-    with pytest.raises(UnavailableError, match=r"cannot be reached: time-out; choose a segment of the picture"):
-        world.views.look(world.views.open(ORDERS))
+    assert world.views.look(view).matching == 0
+    monkeypatch.setattr(Reader, "read_batch", read_batch)
+    world.client.waiting = 2
+    glance = world.views.look(view)
+    assert (glance.matching, glance.is_stored) == (2, True)
+    assert [options.from_s3 for options in world.client.options] == [False, True]
+
+
+def test_a_reader_that_failed_is_opened_again(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.reach.lost()
+    view = world.views.open(ORDERS)
+    read_batch = Reader.read_batch
+
+    def unreachable(self: Reader, timeout_s: float) -> None:
+        raise UnavailableError("S3 does not answer")
+
+    monkeypatch.setattr(Reader, "read_batch", unreachable)
+    with pytest.raises(UnavailableError, match="S3 does not answer"):
+        world.views.look(view)
+    monkeypatch.setattr(Reader, "read_batch", read_batch)
+    world.client.waiting = 2
+    assert world.views.look(view).matching == 2
+    assert [reader.is_open for reader in world.client.readers] == [False, True]

@@ -98,8 +98,8 @@ class ReaderOptions:
     seconds) or more before it.
 
     With `from_s3` the reader connects to no store: it reads what is in S3, through links that the controller signs. It
-    gets events some 5 to 10 seconds later, with many segments at the tail about as many seconds as these are. If it
-    gets none for `give_up_after_s` before its end, that fails, too. It has no `ReadOrder.TIME`, since S3 has no times.
+    gets events some 5 to 10 seconds later, and later with many segments at the tail. If it gets none for
+    `give_up_after_s` before its end, that fails, too. It has no `ReadOrder.TIME`, since S3 has no times.
     """
 
     on_truncation: OnTruncation = "error"

@@ -52,7 +52,7 @@ PAUSE_S: Final = 300.0
 LISTINGS_AGAIN_S: Final = 2.0
 """After which S3 is looked at again where it had no more. A store moves bytes to S3 after 5 s."""
 
-LISTINGS_PER_S: Final = 1.0
+LISTINGS_PER_S: Final = 0.75
 """Of all segments together at the ends of what S3 has, each with a question for successors: many wait longer."""
 
 
