@@ -252,12 +252,21 @@ class AsyncHeadrace:
         return await open_table(self.admin.tables, *scope_and_name(scope, table))
 
     async def reader_group(
-        self, scope: str, group: str | None = None, *, initialize: bool = True, give_up_after_s: float = RETRY_TIMEOUT_S
+        self,
+        scope: str,
+        group: str | None = None,
+        *,
+        initialize: bool = True,
+        give_up_after_s: float = RETRY_TIMEOUT_S,
+        from_s3: bool = False,
     ) -> AsyncReaderGroup:
         """Opens a group that `admin.reader_groups.create` made.
 
         A group that no reader has joined yet has no state; then its first state is written. `initialize=False` writes
         nothing. `give_up_after_s` is how long an unreachable store of the state is tried.
+
+        With `from_s3` no store is connected: `readers`, `status` and `recorded_cuts` tell what S3 has of the state, as
+        it was some 5 to 10 seconds ago. Nothing can be written.
 
         Raises:
             NotFoundError: there is no such group; or code "group_state_not_found": with `initialize=False`, it has no
@@ -266,8 +275,8 @@ class AsyncHeadrace:
         """
         from headrace.client.groups.reader_group import AsyncReaderGroup
 
-        opened = AsyncReaderGroup(self.admin, *scope_and_name(scope, group), give_up_after_s)
-        await opened.open(initialize=initialize)
+        opened = AsyncReaderGroup(self.admin, *scope_and_name(scope, group), give_up_after_s, from_s3=from_s3)
+        await opened.open(initialize=initialize and not from_s3)
         return opened
 
     async def byte_stream(self, scope: str, stream: str | None = None) -> AsyncByteStream:
@@ -497,7 +506,13 @@ class Headrace:
         return opened
 
     def reader_group(
-        self, scope: str, group: str | None = None, *, initialize: bool = True, give_up_after_s: float = RETRY_TIMEOUT_S
+        self,
+        scope: str,
+        group: str | None = None,
+        *,
+        initialize: bool = True,
+        give_up_after_s: float = RETRY_TIMEOUT_S,
+        from_s3: bool = False,
     ) -> ReaderGroup:
         """Opens a group that `admin.reader_groups.create` made.
 
@@ -505,7 +520,9 @@ class Headrace:
         """
         from headrace.client.synchronous.synchronous_reader_group import ReaderGroup
 
-        opening = self._core.reader_group(scope, group, initialize=initialize, give_up_after_s=give_up_after_s)
+        opening = self._core.reader_group(
+            scope, group, initialize=initialize, give_up_after_s=give_up_after_s, from_s3=from_s3
+        )
         opened = ReaderGroup(self._thread, self._thread.run(opening))
         self._keep(opened)
         return opened

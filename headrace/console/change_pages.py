@@ -23,9 +23,9 @@ from headrace.client import StreamCut
 from headrace.codec.places import parse_place, parse_segment
 from headrace.codec.stream_cut_text import parse_stream_cut_text, stream_cut_text
 from headrace.console.console_state import ConsoleState, named, text_parameter
-from headrace.console.group_watch import STORE_PATIENCE_S
+from headrace.console.store_reach import AWAY, STORE_PATIENCE_S
 from headrace.model.dead_letters import check_letter_id
-from headrace.model.errors import IllegalStateError, InvalidRequestError
+from headrace.model.errors import IllegalStateError, InvalidRequestError, UnavailableError
 from headrace.model.scaling import MERGED_MIN
 
 FORM_BYTES_MAX = 4 << 20
@@ -91,11 +91,11 @@ class ChangePages:
         name = named(request, "reader group")
         place = text_parameter(request, "to") or START
         view = self._console.admin.reader_groups.get(*name)
-        lag = self._console.groups.look(view).lag
+        known = self._console.groups.look(view).behind
         starts = []
         for stream, cut, end in self._cuts(view, place):
             unread = self._console.admin.stream_cut_distance(*stream, from_cut=cut, to_cut=end)
-            behind = None if lag is None else lag.bytes_by_stream.get(str(stream), 0)
+            behind = None if known is None else known.get(str(stream), 0)
             starts.append(NewStart(stream, cut, stream_cut_text(cut), unread, behind))
         return self._console.page(request, "group_reset.html", name=name, place=place, starts=starts)
 
@@ -113,6 +113,8 @@ class ChangePages:
                 "preview the reset again",
                 code="reader_group_mismatch",
             )
+        if not self._console.reach.to_group(name):
+            raise UnavailableError(f"a reset writes to the store of the group's state, and {AWAY}")
         # Without a reader the group has no state yet: it begins now, so that a reader that joins meanwhile takes part.
         with self._console.client.reader_group(*name, give_up_after_s=STORE_PATIENCE_S) as group:
             group.reset(cuts)
@@ -138,7 +140,7 @@ class ChangePages:
         for each in view.configuration.streams:
             stream = ScopedName(each.scope, each.stream)
             begins = each.start or "earliest" if parsed is None else parsed
-            cuts.append((stream, self._console.client.stream_cut_at(*stream, begins), each.end))
+            cuts.append((stream, self._console.reach.cut_at(stream, begins), each.end))
         return cuts
 
 

@@ -44,14 +44,18 @@ class ConsoleState:
         self.clock = clock
         self.reach = StoreReach(client, clock.monotonic_s)
         self.views = LiveViews(client, self.reach, clock.monotonic_s)
-        self.groups = GroupWatch(client, clock.monotonic_s)
+        self.groups = GroupWatch(client, self.reach, clock.monotonic_s)
         self._sampler = RateSampler(client.admin, clock.monotonic_s)
         self._templates = _templates()
         self._templates.globals.update(deployment=url, allows_changes=allows_changes)
 
     def growth(self, stream: ScopedName) -> Growth | None:
-        """How fast the stream grows since a page asked last; None the first time."""
-        return self._sampler.sample(stream)
+        """How fast the stream grows since a page asked last; None the first time, and if stores do not answer."""
+        return self.reach.answer_or_none(lambda: self._sampler.sample(stream))
+
+    def kept(self, stream: ScopedName) -> int | None:
+        """The bytes between head and tail; None if stores do not answer."""
+        return self.reach.answer_or_none(lambda: self.admin.stream_cut_distance(*stream))
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """The page or the part of a page that a template makes."""
@@ -70,6 +74,7 @@ class ConsoleState:
         """Closes readers and groups."""
         self.views.close()
         self.groups.close()
+        self.reach.close()
 
 
 def named(request: Request, kind: str = "stream") -> ScopedName:

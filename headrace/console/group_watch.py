@@ -2,22 +2,26 @@
 
 A group's state is opened once and kept, since to open it reads the state from its start. A reader is silent if its
 segments have unread events and its positions have not changed while the console watched.
+
+While no segment store can be reached, a group is what S3 has of its state.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.cli.group import NO_STATE
 from headrace.cli.parameters import ScopedName
 from headrace.client import GroupLag, Headrace, ReaderGroup, ReaderStatus, StreamCut, StreamSegmentName
-from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
+from headrace.console.store_reach import STORE_PATIENCE_S, StoreReach
+from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.segments import segment_epoch
 
 GROUPS_OPEN_MAX = 30
@@ -35,31 +39,37 @@ SILENT_AFTER_S = 15.0
 WATCHED_S = 30.0
 """The longest time between two looks at a group that is being watched."""
 
-STORE_PATIENCE_S = 2.0
+Places = tuple[tuple[StreamSegmentName, int, int | None], ...]
+"""Segments, positions in them, and unread bytes; None if these are not known."""
 
 
 class ReaderFacts(NamedTuple):
-    """A reader with its segments and their unread bytes. `silent_s` is None for one that moves or has read all."""
+    """A reader with its segments. `silent_s` is None for one that moves, has read all, or is not known well enough."""
 
     reader: str
-    segments: tuple[tuple[StreamSegmentName, int, int], ...]
-    """Name, position and unread bytes."""
+    segments: Places
     seconds_behind: float | None
     silent_s: float | None
 
 
 class GroupFacts(NamedTuple):
-    """A group. Without a state, since no reader has joined, or if it cannot be read, `note` says so."""
+    """A group. Without a state, since no reader has joined, or if it cannot be read, `note` says so.
+
+    `is_stored`: it is what S3 has, some seconds ago. Then there is no `lag`, but `behind`.
+    """
 
     group: ReaderGroupView
     readers: tuple[ReaderFacts, ...] = ()
-    unassigned: tuple[tuple[StreamSegmentName, int, int], ...] = ()
+    unassigned: Places = ()
     waiting: tuple[StreamSegmentName, ...] = ()
     lag: GroupLag | None = None
+    behind: Mapping[str, int] | None = None
+    """Unread bytes by stream."""
     cuts: tuple[StreamCut, ...] = ()
     note: str = ""
     age_s: float = 0.0
-    """How old `lag` and `cuts` are."""
+    """How old `lag`, `behind` and `cuts` are."""
+    is_stored: bool = False
 
     @property
     def name(self) -> ScopedName:
@@ -81,12 +91,13 @@ class _Measure(NamedTuple):
     at_s: float
     requests: int
     lag: GroupLag | None
+    behind: Mapping[str, int] | None
     cuts: tuple[StreamCut, ...]
     note: str
 
-    def unread(self, segment: StreamSegmentName, offset: int) -> int:
+    def unread(self, segment: StreamSegmentName, offset: int) -> int | None:
         """The bytes of the segment after the offset. The lag counts from the cuts, which readers may have passed."""
-        return 0 if self.lag is None else self.lag.bytes_after(segment, offset)
+        return None if self.lag is None else self.lag.bytes_after(segment, offset)
 
 
 @dataclass(slots=True)
@@ -95,6 +106,7 @@ class _Watched:
 
     group_id: str
     group: ReaderGroup
+    is_stored: bool
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_closed: bool = False
     looked_s: float = 0.0
@@ -117,8 +129,9 @@ class _Configurations(NamedTuple):
 class GroupWatch:
     """Opens groups and remembers what their readers did. Safe for any number of threads."""
 
-    def __init__(self, client: Headrace, now_s: Callable[[], float]) -> None:
+    def __init__(self, client: Headrace, reach: StoreReach, now_s: Callable[[], float]) -> None:
         self._client = client
+        self._reach = reach
         self._now_s = now_s
         self._lock = threading.Lock()
         self._opened: OrderedDict[ScopedName, _Watched] = OrderedDict()
@@ -181,26 +194,28 @@ class GroupWatch:
             self._forget(name, watched)
             if error.specific_code == NO_STATE:
                 return GroupFacts(view, note="no reader has joined yet")
+            if isinstance(error, UnavailableError) and watched is not None and not watched.is_stored:
+                self._reach.lost()
             if isinstance(error, NotFoundError):
                 with self._lock:
                     self._configurations.pop(name.scope, None)
             return GroupFacts(view, note=error.message)
 
     def _facts(self, view: ReaderGroupView, watched: _Watched) -> GroupFacts:
-        status = watched.group.status()
+        status = self._reach.answer(watched.group.status) if watched.is_stored else watched.group.status()
         now_s = watched.looked_s = self._now_s()
         measure = watched.measure
         if measure is None or now_s - measure.at_s >= measure.requests * self._watched_count() / REQUESTS_PER_S:
-            measure = watched.measure = self._measured(view, watched.group)
+            measure = watched.measure = self._measured(view, watched)
 
-        def with_unread(positions: dict[StreamSegmentName, int]) -> Iterator[tuple[StreamSegmentName, int, int]]:
+        def with_unread(positions: dict[StreamSegmentName, int]) -> Iterator[tuple[StreamSegmentName, int, int | None]]:
             for segment, offset in positions.items():
                 yield segment, offset, measure.unread(segment, offset)
 
         readers = []
         for reader in status.readers:
             segments = tuple(with_unread(dict(reader.positions)))
-            behind = any(bytes_unread for _, _, bytes_unread in segments)
+            behind = any(bytes_unread for _, _, bytes_unread in segments)  # not known of what S3 has
             readers.append(
                 ReaderFacts(reader.reader, segments, reader.seconds_behind, self._silence(watched, reader, behind))
             )
@@ -213,20 +228,35 @@ class GroupWatch:
             unassigned,
             status.waiting,
             measure.lag,
+            measure.behind,
             measure.cuts,
             measure.note,
             now_s - measure.at_s,
+            watched.is_stored,
         )
 
-    def _measured(self, view: ReaderGroupView, group: ReaderGroup) -> _Measure:
-        now_s = self._now_s()
+    def _measured(self, view: ReaderGroupView, watched: _Watched) -> _Measure:
+        now_s, group = self._now_s(), watched.group
         try:
+            if watched.is_stored:
+                cuts = self._reach.answer(group.recorded_cuts)
+                behind = {f"{cut.scope}/{cut.stream}": self._unread(view, cut) for cut in cuts}
+                return _Measure(now_s, 2 * len(cuts), None, behind, cuts, "")
             lag, cuts = group.lag(), group.recorded_cuts()
         except TruncatedError as error:
             name = ScopedName(view.scope, view.group)
-            return _Measure(now_s, 2, None, (), f"{error.message}; `headrace group reset {name}` moves the group")
+            note = f"{error.message}; `headrace group reset {name}` moves the group"
+            return _Measure(now_s, 2, None, None, (), note)
         epochs = {(cut.stream, segment_epoch(identifier)) for cut in cuts for identifier in cut.offsets}
-        return _Measure(now_s, len(cuts) + 2 * len(epochs) + len(lag.segments), lag, cuts, "")
+        requests = len(cuts) + 2 * len(epochs) + len(lag.segments)
+        return _Measure(now_s, requests, lag, lag.bytes_by_stream, cuts, "")
+
+    def _unread(self, view: ReaderGroupView, cut: StreamCut) -> int:
+        """The bytes between a cut of the group and the tail of its stream, or the group's end cut."""
+        ends = {(each.scope, each.stream): each.end for each in view.configuration.streams}
+        end = ends.get((cut.scope, cut.stream))
+        distance = partial(self._client.admin.stream_cut_distance, cut.scope, cut.stream, from_cut=cut, to_cut=end)
+        return self._reach.answer(distance)
 
     def _watched_count(self) -> int:
         with self._lock:
@@ -249,15 +279,20 @@ class GroupWatch:
         return now_s - since_s if now_s - since_s >= SILENT_AFTER_S else None
 
     def _open(self, name: ScopedName, group_id: str) -> _Watched:
-        known = self._known(name, group_id)
+        is_stored = not self._reach.to_group(name)
+        known = self._known(name, group_id, is_stored)
         if known is not None:
             return known
-        opened = _Watched(
-            group_id, self._client.reader_group(*name, initialize=False, give_up_after_s=STORE_PATIENCE_S)
-        )
+        try:
+            group = self._open_group(name, is_stored)
+        except UnavailableError:
+            if not is_stored:
+                self._reach.lost()
+            raise
+        opened = _Watched(group_id, group, is_stored)
         with self._lock:
             other = self._opened.get(name)
-            is_first = other is None or other.group_id != group_id
+            is_first = other is None or (other.group_id, other.is_stored) != (group_id, is_stored)
             closing = [] if is_first else [opened]
             if is_first:
                 closing += [other] if other is not None else []
@@ -270,10 +305,15 @@ class GroupWatch:
             watched.close()
         return used
 
-    def _known(self, name: ScopedName, group_id: str) -> _Watched | None:
+    def _open_group(self, name: ScopedName, is_stored: bool) -> ReaderGroup:
+        if is_stored:
+            return self._reach.answer(lambda: self._client.reader_group(*name, initialize=False, from_s3=True))
+        return self._client.reader_group(*name, initialize=False, give_up_after_s=STORE_PATIENCE_S)
+
+    def _known(self, name: ScopedName, group_id: str, is_stored: bool) -> _Watched | None:
         with self._lock:
             known = self._opened.get(name)
-            if known is None or known.group_id != group_id:
+            if known is None or (known.group_id, known.is_stored) != (group_id, is_stored):
                 return None
             self._opened.move_to_end(name)
             return known

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from headrace.cli.parameters import ScopedName
@@ -312,7 +313,8 @@ class StreamSource:
         return self._start
 
     def behind(self) -> int:
-        return self._client.admin.stream_cut_distance(*self._stream, from_cut=self.position())
+        position = self.position()
+        return self._reach.answer(lambda: self._client.admin.stream_cut_distance(*self._stream, from_cut=position))
 
     def close(self) -> None:
         if self._reader is not None:
@@ -325,7 +327,7 @@ class StreamSource:
         start = self._start
         if isinstance(start, datetime):
             start = self._reach.cut_at(self._stream, start)
-        self._reader = self._client.reader(*self._stream, start=start, options=options)
+        self._reader = self._reach.answer(lambda: self._client.reader(*self._stream, start=start, options=options))
         self.is_stored = is_stored
 
 
@@ -404,9 +406,8 @@ class SegmentSource:
 
     def _fetch_stored(self) -> None:
         """As `_fetch`, without the events that are only in the segment store. S3 may end within an event."""
-        stored = self._client.admin.chunks(
-            *self._stream, self._segment_id, from_offset=self._offset, to_offset=self._end, limit=1
-        )
+        chunks = partial(self._client.admin.chunks, *self._stream, self._segment_id)
+        stored = self._reach.answer(lambda: chunks(from_offset=self._offset, to_offset=self._end, limit=1))
         end = min(stored.stored_until, self._end)
         if end > self._offset:
             with suppress(CorruptError):
@@ -423,7 +424,7 @@ class SegmentSource:
     def _find_end(self) -> int:
         """Where the segment ends now. Raises NotFoundError if it is not retained."""
         admin = self._client.admin
-        tail = admin.stream_cut(*self._stream, at="latest").offsets
+        tail = self._reach.answer(lambda: admin.stream_cut(*self._stream, at="latest")).offsets
         if self._segment_id in tail:
             return tail[self._segment_id]
         for part in admin.segments_between(*self._stream).ranges:

@@ -92,6 +92,8 @@ class OtherPages:
         name = named(request, "key-value table")
         view = self._console.admin.tables.get(*name)
         after = _key(text_parameter(request, "after", LONG_TEXT_MAX))
+        if not self._console.reach.to_table(name):
+            return self._console.page(request, "table.html", name=name, view=view, entries=None)
         entries: list[TableEntry] = []
         with self._console.client.key_value_table(*name) as table:
             entries_from = table.entries(first=after[: view.primary_key_length] or None, page=ENTRIES_PER_PAGE + 1)
@@ -148,7 +150,7 @@ class OtherPages:
             return StreamRow(
                 stream,
                 view,
-                admin.stream_cut_distance(*stream),
+                self._console.kept(stream),
                 self._console.growth(stream) if view.segments else None,
                 len(admin.transactions.list_open(*stream)),
             )

@@ -1,18 +1,22 @@
 """Whether this machine reaches the segment stores: one answer for all pages, so that they do not wait in turn.
 
 The controller names a store, and a connection is opened and closed. A machine outside the VPC waits REACH_TIMEOUT_S
-for it, once in LOST_S.
+for it, once in LOST_S. The controller reaches the stores then, and tells what S3 has. If the stores are down, it does
+not answer what it asks them. Pages wait ANSWER_TIMEOUT_S for that, once in SILENT_S.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
+from typing import TypeVar
 
 from headrace.api.segments import SegmentEndpoint
 from headrace.cli.parameters import ScopedName
-from headrace.client import Headrace, StreamCut
+from headrace.client import EventReader, Headrace, ReaderGroup, StreamCut
+from headrace.client.places import Place
 from headrace.model.errors import UnavailableError
 
 REACH_TIMEOUT_S = 2.0
@@ -25,7 +29,18 @@ REACHED_S = 10.0
 STORE_PATIENCE_S = 2.0
 """How long a page tries a store that was reached a moment ago."""
 
+ANSWER_TIMEOUT_S = 4.0
+"""For an answer of the controller that needs the stores. The first one of a function takes 1 to 3 s."""
+
+SILENT_S = 15.0
+"""After the controller had no answer, pages do not ask for one for so long."""
+
+QUESTIONS_AT_ONCE_MAX = 16
+
 AWAY = "no segment store can be reached from here"
+SILENT = "the segment stores do not answer the controller: they are down, or another store takes over"
+
+T = TypeVar("T")
 
 
 class StoreReach:
@@ -36,6 +51,9 @@ class StoreReach:
         self._now_s = now_s
         self._known: tuple[bool, float] | None = None
         """What was found out, and until when it counts."""
+        self._silent: tuple[str, float] | None = None
+        """What was wrong with the last answer, and until when none is asked for."""
+        self._questions = ThreadPoolExecutor(QUESTIONS_AT_ONCE_MAX, thread_name_prefix="console-questions")
 
     def to_stream(self, stream: ScopedName) -> bool:
         """Whether the store of a segment of the stream was reached just now, or any store a moment ago."""
@@ -62,13 +80,41 @@ class StoreReach:
 
         return self._found(find)
 
-    def cut_at(self, stream: ScopedName, time: datetime) -> StreamCut:
-        """The stream cut at a time, which only stores know. Raises UnavailableError at once if none is reached."""
-        if not self.to_stream(stream):
+    def cut_at(self, stream: ScopedName, place: Place) -> StreamCut:
+        """The stream cut at a place. Only stores know that of a time: if none is reached, raises UnavailableError."""
+        if isinstance(place, datetime) and not self.to_stream(stream):
             raise UnavailableError(
                 f"only the segment stores know where a time is, and {AWAY}: choose earliest, latest or a stream cut"
             )
-        return self._client.stream_cut_at(*stream, time)
+        return self.answer(lambda: self._client.stream_cut_at(*stream, place))
+
+    def answer(self, ask: Callable[[], T]) -> T:
+        """What the controller asks the stores for. Raises UnavailableError soon if these do not answer it."""
+        silent = self._silent
+        if silent is not None and self._now_s() < silent[1]:
+            raise UnavailableError(silent[0])
+        asked = self._questions.submit(ask)
+        try:
+            return asked.result(ANSWER_TIMEOUT_S)
+        except TimeoutError:
+            if not asked.cancel():
+                asked.add_done_callback(_close_late)
+            self._silent = SILENT, self._now_s() + SILENT_S
+            raise UnavailableError(SILENT) from None
+        except UnavailableError as error:
+            if error.specific_code is None:  # else it is of this stream or group
+                self._silent = error.message, self._now_s() + SILENT_S
+            raise
+
+    def answer_or_none(self, ask: Callable[[], T]) -> T | None:
+        """As `answer`, for a part of a page; None if there is no answer."""
+        try:
+            return self.answer(ask)
+        except UnavailableError:
+            return None
+
+    def close(self) -> None:
+        self._questions.shutdown(wait=False, cancel_futures=True)
 
     def lost(self) -> None:
         """Notes that a store did not answer."""
@@ -93,3 +139,9 @@ def _is_reached(find: Callable[[], SegmentEndpoint | None]) -> bool:
     except (UnavailableError, OSError):
         return False
     return True
+
+
+def _close_late(asked: Future[T]) -> None:
+    """Closes what was opened too late, such as a reader."""
+    if asked.exception() is None and isinstance(late := asked.result(), EventReader | ReaderGroup):
+        late.close()

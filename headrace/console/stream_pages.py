@@ -5,6 +5,8 @@ Each part is read again by itself. The intervals keep a page below two requests 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -24,8 +26,9 @@ from headrace.console.key_space_layout import hidden_segments, lay_out
 from headrace.console.key_space_svg import Links, Picture, Position, draw, legend, window_text
 from headrace.console.live_views import Followed
 from headrace.console.segment_spans import SpanPage, segments_of_key, spans_of
+from headrace.console.store_reach import AWAY, STORE_PATIENCE_S
 from headrace.console.stream_query import EPOCH_CHOICES, StreamQuery, segment_address
-from headrace.model.errors import InvalidRequestError, NotFoundError
+from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.limits import EVENT_TIME_MS_MIN
 from headrace.model.routing import routing_key_position
 
@@ -92,7 +95,8 @@ class StreamPages:
     def groups(self, request: Request) -> Response:
         stream = named(request)
         views = self._console.groups.of_stream(stream)
-        facts = [self._console.groups.look(view) for view in views[:GROUPS_PER_STREAM_MAX]]
+        with ThreadPoolExecutor(GROUPS_PER_STREAM_MAX) as pool:  # each may wait for a store
+            facts = list(pool.map(self._console.groups.look, views[:GROUPS_PER_STREAM_MAX]))
         return self._console.page(
             request, "stream_groups.html", facts=facts, stream=stream, hidden=len(views) - len(facts)
         )
@@ -112,11 +116,12 @@ class StreamPages:
 
     def retention(self, request: Request) -> Response:
         stream, admin = named(request), self._console.admin
-        described = admin.retention.describe(*stream)
+        described = self._console.reach.answer(lambda: admin.retention.describe(*stream))
         subscribers = []
         if described.subscribers:
             for subscriber in admin.subscribers.list(*stream)[:SUBSCRIBERS_SHOWN_MAX]:
-                subscribers.append((subscriber, admin.stream_cut_distance(*stream, from_cut=subscriber.offsets)))
+                distance = partial(admin.stream_cut_distance, *stream, from_cut=subscriber.offsets)
+                subscribers.append((subscriber, self._console.reach.answer(distance)))
         subscribers.sort(key=lambda pair: -pair[1])
         return self._console.page(
             request, "stream_retention.html", stream=stream, retention=described, subscribers=subscribers
@@ -125,13 +130,7 @@ class StreamPages:
     def cut(self, request: Request) -> Response:
         """The stream cut at the chosen place, to be copied."""
         query = StreamQuery.of(request, named(request))
-        start = query.start
-        if isinstance(start, StreamCut):
-            cut = start
-        elif isinstance(start, str):
-            cut = self._console.admin.stream_cut(*query.stream, at=start)
-        else:
-            cut = self._console.reach.cut_at(query.stream, start)
+        cut = self._console.reach.cut_at(query.stream, query.start)
         return self._console.page(request, "stream_cut.html", q=query, cut=cut_words(cut), text=stream_cut_text(cut))
 
     def live(self, request: Request) -> Response:
@@ -167,7 +166,9 @@ class StreamPages:
         if length > EVENT_READ_BYTES_MAX:
             raise InvalidRequestError(f"the console reads events of at most {EVENT_READ_BYTES_MAX} bytes")
         part = SegmentRange(*stream, segment_id, 0.0, 1.0, start, start + length)
-        with self._console.client.range_reader(part) as reader:
+        if not self._console.reach.to_stream(stream):
+            self._check_stored(part)
+        with self._console.client.range_reader(part, give_up_after_s=STORE_PATIENCE_S) as reader:
             batch = reader.read_batch()
         if batch is None:
             raise NotFoundError("there is no event at this place")
@@ -181,13 +182,19 @@ class StreamPages:
             shown=event_page(batch.events[0]),
         )
 
+    def _check_stored(self, part: SegmentRange) -> None:
+        """Raises UnavailableError if S3 does not have all of the range."""
+        ask = partial(self._console.admin.chunks, part.scope, part.stream, part.segment_id)
+        chunks = self._console.reach.answer(lambda: ask(from_offset=part.start, to_offset=part.end))
+        if chunks.stored_until < part.end:
+            raise UnavailableError(f"the event is not in S3 yet, which takes some 5 to 10 s, and {AWAY}")
+
     def _header(self, stream: ScopedName) -> dict[str, Any]:
-        admin = self._console.admin
-        view = admin.get_stream(*stream)
+        view = self._console.admin.get_stream(*stream)
         return {
             "stream": stream,
             "view": view,
-            "kept": admin.stream_cut_distance(*stream),
+            "kept": self._console.kept(stream),
             "growth": self._console.growth(stream) if view.segments else None,
         }
 
@@ -195,13 +202,13 @@ class StreamPages:
         admin, stream = self._console.admin, query.stream
         before = None if query.until is None else query.until + 1
         history = admin.epoch_history(*stream, before=before, limit=query.epochs + 1)
-        tail = admin.stream_cut(*stream, at="latest")
-        page = spans_of(history, tail.offsets, self._console.clock.now_ms(), query.until)
+        tail = self._console.reach.answer_or_none(lambda: admin.stream_cut(*stream, at="latest"))
+        newest = () if query.until is not None else (segment.segment_id for segment in history.segments)
+        is_open = frozenset(newest if tail is None else tail.offsets).__contains__
+        page = spans_of(history, {} if tail is None else tail.offsets, self._console.clock.now_ms(), query.until)
         rectangles = lay_out(page)
         key_position = None if query.key is None else routing_key_position(query.key)
-        links = Links(
-            lambda span: segment_address(query, span.segment_id, is_open=span.segment_id in tail.offsets), query.at
-        )
+        links = Links(lambda span: segment_address(query, span.segment_id, is_open=is_open(span.segment_id)), query.at)
         picture = Picture(str(stream), page, rectangles, self._positions(stream), key_position, query.segment_id, links)
         spans = segments_of_key(page, key_position) if key_position is not None else list(page.spans)
         return {
@@ -211,13 +218,14 @@ class StreamPages:
             "window": window_text(page),
             "hidden": hidden_segments(rectangles),
             "rows": [
-                (span, segment_address(query, span.segment_id, is_open=span.segment_id in tail.offsets))
+                (span, segment_address(query, span.segment_id, is_open=is_open(span.segment_id)))
                 for span in reversed(spans[-TABLE_ROWS_MAX:])
             ],
             "left_out": max(0, len(spans) - TABLE_ROWS_MAX),
             "key_position": key_position,
             "legend": list(legend()),
-            "tail_segments": tail.offsets,
+            "is_open": is_open,
+            "sizes_known": tail is not None,
             "newer": _newer(page, query),
         }
 

@@ -39,7 +39,8 @@ _BASES = ("/v1/cluster", "/v1/dead-letters", "/v1/scopes", *RESOURCE_PATHS.value
 
 _SEGMENTS = f"{RESOURCE_PATHS['stream']}/segments"
 _ENDPOINT = f"{_SEGMENTS}/{{segment}}/endpoint"
-_INTERNAL_STREAMS = (("stream", "_MARK", (_ENDPOINT,)), ("group", "_RG", (_SEGMENTS, _ENDPOINT)))
+_CHUNKS = f"{_SEGMENTS}/{{segment}}/chunks"
+_INTERNAL_STREAMS = (("stream", "_MARK", (_ENDPOINT,)), ("group", "_RG", (_SEGMENTS, _ENDPOINT, _CHUNKS)))
 """The stream with the watermarks of a stream, and the one with the state of a group: the prefix of its name, and what
 clients ask about it. Its path is not below that of what it belongs to."""
 

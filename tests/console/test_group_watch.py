@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -53,10 +54,12 @@ class World:
         self.measured = 0
         self.failure: HeadraceError | None = None
         self.groups: list[Group] = []
+        self.from_s3: list[bool] = []
         self.requests = 0
         client: Any = self
         self.admin = self.reader_groups = client
-        self.watch = GroupWatch(client, lambda: self.now_s)
+        self.is_reached = True
+        self.watch = GroupWatch(client, client, lambda: self.now_s)
 
     def list(self, scope: str) -> list[str]:
         self.requests += 1
@@ -66,9 +69,26 @@ class World:
         self.requests += 1
         return group_view(name)
 
-    def reader_group(self, scope: str, name: str, *, initialize: bool, give_up_after_s: float) -> Group:
+    def reader_group(
+        self, scope: str, name: str, *, initialize: bool, give_up_after_s: float = 0, from_s3: bool = False
+    ) -> Group:
         self.groups.append(Group(self, name))
+        self.from_s3.append(from_s3)
         return self.groups[-1]
+
+    def to_group(self, name: ScopedName) -> bool:
+        """As `StoreReach`; so is `lost`."""
+        return self.is_reached
+
+    def lost(self) -> None:
+        self.is_reached = False
+
+    def answer(self, ask: Callable[[], object]) -> object:
+        return ask()
+
+    def stream_cut_distance(self, scope: str, stream: str, *, from_cut: StreamCut, to_cut: object) -> int:
+        assert to_cut is None
+        return 100 - from_cut.offsets[0]
 
 
 def group_view(name: str) -> ReaderGroupView:
@@ -156,9 +176,30 @@ def test_a_deleted_group_is_listed_again(world: World):
 def test_a_group_that_failed_is_opened_again(world: World):
     world.failure = UnavailableError("no store answers")
     assert world.watch.look(group_view("g")).note == "no store answers"
-    world.failure = None
+    world.failure, world.is_reached = None, True
     assert world.watch.look(group_view("g")).lag is not None
     assert [group.is_open for group in world.groups] == [False, True]
+
+
+def test_a_group_is_what_s3_has_while_stores_are_away(world: World):
+    world.is_reached = False
+    facts = world.watch.look(group_view("g"))
+    assert (facts.is_stored, facts.lag, facts.behind) == (True, None, {"s/t": 90})
+    assert facts.readers[0].segments == ((SEGMENT, 10, None),)
+    world.now_s += SILENT_AFTER_S
+    assert silence(world) is None
+    world.is_reached = True
+    facts = world.watch.look(group_view("g"))
+    assert (facts.is_stored, facts.behind) == (False, {"s/t": 5})
+    assert world.from_s3 == [True, False]
+    assert [group.is_open for group in world.groups] == [False, True]
+
+
+def test_a_store_that_fails_a_group_is_left_for_s3(world: World):
+    world.failure = UnavailableError("no store answers")
+    world.watch.look(group_view("g"))
+    world.failure = None
+    assert world.watch.look(group_view("g")).is_stored
 
 
 def test_positions_are_those_of_the_last_look(world: World):

@@ -239,7 +239,7 @@ def _asks_internal(key: str, path: str, names: Mapping[str, str]) -> bool:
     stream = (path.split("/") + [""] * 6)[5]
     is_of_stream = "stream" in names and stream == mark_stream_name(names["stream"])
     is_of_group = "group" in names and stream == state_stream_name(names["group"])
-    asks_of_group = {f"GET {STREAM}/segments", f"GET {STREAM}/segments/{{segment}}/endpoint"}
+    asks_of_group = {f"GET {STREAM}/segments{rest}" for rest in ("", "/{segment}/endpoint", "/{segment}/chunks")}
     return (is_of_stream and key == f"GET {STREAM}/segments/{{segment}}/endpoint") or (
         is_of_group and key in asks_of_group
     )

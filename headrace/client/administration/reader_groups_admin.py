@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import uuid4
 
+from headrace.api.plans import Chunks
 from headrace.api.reader_groups import (
     CreateReaderGroupRequest,
     ReaderGroupSettings,
@@ -18,6 +19,7 @@ from headrace.client.administration.scoped_names import scope_and_name
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.arguments import checked_calls
 from headrace.model.errors import InvalidRequestError, NotFoundError
+from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.names import check_reader_group_name, check_scope_name
 from headrace.model.reader_groups import (
     GroupStream,
@@ -134,6 +136,21 @@ class AsyncReaderGroupsAdmin:
         wanted = await self.state_segment(scope, group) if segment_id is None else segment_id
         path = f"{_state_stream(scope, group)}/segments/{wanted}/endpoint"
         return parsed(SegmentEndpoint.from_json, await self._api.request("GET", path, query=self._api.network_query))
+
+    async def state_chunks(
+        self,
+        scope: str,
+        group: str,
+        segment_id: int,
+        *,
+        from_offset: int,
+        to_offset: int,
+        limit: int = PAGE_ITEMS_DEFAULT,
+    ) -> Chunks:
+        """Returns links to bytes of a segment of the group's state in S3, as `Admin.chunks` of those of a stream."""
+        query = {"from": from_offset, "to": to_offset, "limit": limit}
+        path = f"{_state_stream(scope, group)}/segments/{segment_id}/chunks"
+        return parsed(Chunks.from_json, await self._api.request("GET", path, query=query))
 
     async def _settled(self, view: ReaderGroupView, *, wait: bool) -> ReaderGroupView:
         if not wait or view.state not in _PASSING:

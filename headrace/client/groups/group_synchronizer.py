@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from headrace.api.plans import Chunks
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.defaults import RETRY_TIMEOUT_S
-from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream
+from headrace.client.single_segment.revisioned_stream import AsyncRevisionedStream, StoredRevisions
 from headrace.client.single_segment.state_synchronizer import AsyncStateSynchronizer, StateForm
 from headrace.codec.group_state import parse_state, parse_update, state_bytes, update_bytes
 from headrace.model.errors import NotFoundError, TruncatedError
@@ -41,8 +42,11 @@ class GroupSynchronizer:
         group: str,
         on_applied: Callable[[GroupUpdate, GroupState], None] | None = None,
         give_up_after_s: float = RETRY_TIMEOUT_S,
+        *,
+        from_s3: bool = False,
     ) -> None:
         self._admin = admin
+        self._from_s3 = from_s3
         self.scope, self.group = scope, group
         self._on_applied = on_applied
         self._give_up_after_s = give_up_after_s
@@ -59,13 +63,12 @@ class GroupSynchronizer:
             CorruptError: the stream holds something else than the state of a reader group.
         """
         view = await self._admin.reader_groups.get(self.scope, self.group)
-        stream = AsyncRevisionedStream(
-            _StateEndpoints(self._admin, self.group),
-            self.scope,
-            view.state_stream,
-            await self._admin.reader_groups.state_segment(self.scope, self.group),
-            self._give_up_after_s,
-        )
+        segment = await self._admin.reader_groups.state_segment(self.scope, self.group)
+        source = _StateSource(self._admin, self.group)
+        if self._from_s3:
+            stream: AsyncRevisionedStream = StoredRevisions(source, self.scope, view.state_stream, segment)
+        else:
+            stream = AsyncRevisionedStream(source, self.scope, view.state_stream, segment, self._give_up_after_s)
         self._stream = stream
         self._entries = AsyncStateSynchronizer(stream, _FORM, self._on_applied)
         try:
@@ -150,17 +153,25 @@ class GroupSynchronizer:
             await self._entries.close()
 
 
-class _StateEndpoints:
-    """Finds the state's segment for `SegmentConnections`."""
+class _StateSource:
+    """Finds the state's segment for `SegmentConnections`, and what S3 has of it."""
 
     def __init__(self, admin: AsyncAdmin, group: str) -> None:
         self.delegation_tokens = admin.delegation_tokens
         self.trust = admin.trust
+        self.zone = admin.zone
         self._admin = admin
         self._group = group
 
     async def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         return await self._admin.reader_groups.state_segment_endpoint(scope, self._group, segment_id)
+
+    async def chunks(
+        self, scope: str, stream: str, segment_id: int, *, from_offset: int, to_offset: int, limit: int
+    ) -> Chunks:
+        return await self._admin.reader_groups.state_chunks(
+            scope, self._group, segment_id, from_offset=from_offset, to_offset=to_offset, limit=limit
+        )
 
 
 def _shared(view: ReaderGroupView) -> SharedConfiguration:

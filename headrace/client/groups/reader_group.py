@@ -66,14 +66,23 @@ class AsyncReaderGroup:
     not be reached for too long.
     """
 
-    def __init__(self, admin: AsyncAdmin, scope: str, group: str, give_up_after_s: float = RETRY_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        admin: AsyncAdmin,
+        scope: str,
+        group: str,
+        give_up_after_s: float = RETRY_TIMEOUT_S,
+        *,
+        from_s3: bool = False,
+    ) -> None:
         self.scope, self.group = scope, group
         self._admin = admin
         self._give_up_after_s = give_up_after_s
+        self._from_s3 = from_s3
         self._complete: dict[str, Positions] = {}
         self._awaited: set[str] = set()
         self._heard: dict[str, int] = {}
-        self._synchronizer = GroupSynchronizer(admin, scope, group, self._applied, give_up_after_s)
+        self._synchronizer = GroupSynchronizer(admin, scope, group, self._applied, give_up_after_s, from_s3=from_s3)
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -205,7 +214,12 @@ class AsyncReaderGroup:
 
         Raises:
             TruncatedError: events after the positions have been truncated.
+            InvalidRequestError: the group was opened `from_s3`: only stores know how many events there are.
         """
+        if self._from_s3:
+            raise InvalidRequestError(
+                "a group from S3 has no lag: `admin.stream_cut_distance` has the bytes behind a cut"
+            )
         return await lag_of_state(self._admin, await self._synchronizer.fetch(), self._give_up_after_s)
 
     async def recorded_cuts(self) -> tuple[StreamCut, ...]:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from headrace import wire
 from headrace.client.backoff import Backoff
 from headrace.client.closing import handle_text
 from headrace.client.defaults import RETRY_TIMEOUT_S
+from headrace.client.reading.linked_history import LinkedHistory, LinkSource
 from headrace.client.reading.segment_stream import READ_TIMEOUT_S
 from headrace.client.segment_connections import EndpointSource, SegmentConnections
 from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S, MakeCommand, SegmentRequests
@@ -276,6 +278,85 @@ class AsyncRevisionedStream:
                 details=problem.details,
             )
         return problem
+
+
+class StoredRevisions(AsyncRevisionedStream):
+    """What S3 has of the entries of a stream, without a connection to its store. It cannot be written.
+
+    S3 has no mark. The newest entries are some seconds behind.
+    """
+
+    def __init__(self, source: StateSource, scope: str, stream: str, segment_id: int) -> None:
+        super().__init__(source, scope, stream, segment_id)
+        self._history = LinkedHistory(source, scope, stream)
+        self._oldest = 0
+        self._events = EventAssembler(0)
+        self._unread: list[RevisionedEntry] = []
+
+    async def mark(self) -> int | None:
+        return None
+
+    async def oldest_revision(self) -> int:
+        await self._fetch()
+        return self._oldest
+
+    async def latest_revision(self) -> int:
+        while await self._fetch():
+            pass
+        return self._events.offset
+
+    async def read(
+        self, start: int, end: int | None = None, *, page: int = ENTRIES_PER_PAGE
+    ) -> AsyncIterator[RevisionedEntry]:
+        for entry in await self.read_after(start, end):
+            yield entry
+
+    async def read_after(self, revision: int, end: int | None = None) -> list[RevisionedEntry]:
+        """As `AsyncRevisionedStream.read_after`, once for each entry, and without waiting."""
+        await self.latest_revision()
+        if revision < self._oldest:
+            raise TruncatedError(f"entries of {self._name} were truncated: read from the oldest revision")
+        found, self._unread = self._unread, []
+        return [entry for entry in found if entry.revision > revision]
+
+    async def time_of(self, revision: int) -> datetime | None:
+        raise self._only_read()
+
+    async def compare_and_set_mark(self, expected: int | None, revision: int | None) -> bool:
+        raise self._only_read()
+
+    async def truncate(self, revision: int) -> None:
+        raise self._only_read()
+
+    async def close(self) -> None:
+        await super().close()
+        await self._history.close()
+
+    async def _append(self, make: _MakeAppend) -> bool:
+        raise self._only_read()
+
+    async def _fetch(self) -> bool:
+        """Reads what S3 has behind the last fetch, up to the next listing. Returns whether it had anything."""
+        start = self._events.offset + self._events.cut_off_bytes
+        try:
+            async with aclosing(self._history.stored(self._segment_id, start, None)) as windows:
+                async for window in windows:
+                    begin = self._events.offset
+                    self._unread += self._entries(begin, self._events.add(memoryview(window)))
+        except TruncatedError as error:
+            head = error.details.get("startOffset")
+            if not isinstance(head, int) or head <= start:
+                raise
+            self._oldest, self._events, self._unread = head, EventAssembler(head), []
+            return True
+        return self._events.offset + self._events.cut_off_bytes > start
+
+    def _only_read(self) -> InvalidRequestError:
+        return InvalidRequestError(f"{self.scope}/{self.stream} was opened from S3: it can only be read there")
+
+
+class StateSource(EndpointSource, LinkSource, Protocol):
+    """Finds the store of a segment, and what S3 has of it."""
 
 
 class _WriterFlow:

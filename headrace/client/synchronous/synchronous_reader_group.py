@@ -104,6 +104,7 @@ class ReaderGroup:
 
         Raises:
             TruncatedError: events after the positions have been truncated.
+            InvalidRequestError: the group was opened `from_s3`: only stores know how many events there are.
         """
         return self._thread.run(self._core.lag())
 

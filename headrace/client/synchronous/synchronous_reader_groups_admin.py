@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.api.plans import Chunks
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.api.segments import SegmentEndpoint
 from headrace.client.administration.reader_groups_admin import AsyncReaderGroupsAdmin
 from headrace.client.loop_thread import LoopCaller
+from headrace.model.limits import PAGE_ITEMS_DEFAULT
 from headrace.model.reader_groups import ReaderGroupConfiguration
 
 
@@ -89,3 +91,18 @@ class ReaderGroupsAdmin:
     def state_segment_endpoint(self, scope: str, group: str, segment_id: int | None = None) -> SegmentEndpoint:
         """Returns the address of the store of a segment of the group's state, by default of the present one."""
         return self._thread.run(self._core.state_segment_endpoint(scope, group, segment_id))
+
+    def state_chunks(
+        self,
+        scope: str,
+        group: str,
+        segment_id: int,
+        *,
+        from_offset: int,
+        to_offset: int,
+        limit: int = PAGE_ITEMS_DEFAULT,
+    ) -> Chunks:
+        """Returns links to bytes of a segment of the group's state in S3, as `Admin.chunks` of those of a stream."""
+        return self._thread.run(
+            self._core.state_chunks(scope, group, segment_id, from_offset=from_offset, to_offset=to_offset, limit=limit)
+        )

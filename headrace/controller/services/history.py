@@ -17,7 +17,8 @@ from headrace.controller.services.stream_ends import SegmentStarts, truncated_be
 from headrace.model.chunks import ChunkRun, RunLink, chunk_partition, chunk_run, chunk_sort, is_link, run_link
 from headrace.model.errors import CorruptError, InvalidRequestError, TruncatedError, UnavailableError
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
-from headrace.model.names import check_scope_name, check_stream_name, segment_name
+from headrace.model.names import check_known_name, check_scope_name, check_stream_name, segment_name
+from headrace.model.reader_groups import is_state_stream
 from headrace.ports.chunk_storage import ChunkLinks
 from headrace.ports.metadata_store import MetadataStore, Record
 from headrace.ports.segment_stores import SegmentStores
@@ -189,7 +190,7 @@ class HistoryService:
             raise InvalidRequestError(f"limit takes 1 to {PAGE_ITEMS_MAX}, not {limit}")
         if not 0 <= segment_id <= SEGMENT_ID_MAX:
             raise InvalidRequestError(f"{segment_id} is not a segment id")
-        name = segment_name(check_scope_name(scope), check_stream_name(stream), segment_id)
+        name = segment_name(check_scope_name(scope), _check_listed(stream), segment_id)
         if from_offset == stop:
             return Chunks((), from_offset, None)
         stored = self._runs.read(name, from_offset, stop, limit)
@@ -206,6 +207,11 @@ class HistoryService:
             reached = run.end
         complete = stored.is_complete and reached == stored.stored_until
         return Chunks(tuple(linked), reached, None if complete else reached)
+
+
+def _check_listed(stream: str) -> str:
+    """The name of a user's stream, or of the stream with the state of a reader group, which clients read, too."""
+    return check_known_name("stream", stream) if is_state_stream(stream) else check_stream_name(stream)
 
 
 def linked_chunk(links: ChunkLinks, run: ChunkRun) -> Chunk:

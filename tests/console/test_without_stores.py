@@ -1,0 +1,331 @@
+"""The console of a machine that does not reach the segment stores: pages show what is in S3, say so, and come back."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from html import unescape
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from linked_objects import LinkedObjects
+from real_cluster import RealCluster, connected_to
+
+from headrace.adapters.tcp.listener import bind_socket
+from headrace.api.segments import SegmentEndpoint
+from headrace.cli import session
+from headrace.cli.parameters import ScopedName
+from headrace.client import Headrace
+from headrace.client.ranges import range_reader
+from headrace.client.reading import linked_history
+from headrace.console import live_views, store_reach
+from headrace.console.server import ConsoleServer
+from headrace.console.store_reach import LOST_S, REACHED_S, SILENT, SILENT_S, StoreReach
+from headrace.model.errors import NotFoundError, UnavailableError
+
+ORDERS = "/streams/shop/orders"
+PAGES = [
+    "/streams?scope=shop",
+    ORDERS,
+    f"{ORDERS}/header",
+    f"{ORDERS}/map",
+    f"{ORDERS}/groups",
+    f"{ORDERS}/open-transactions",
+    f"{ORDERS}/retention",
+    f"{ORDERS}/cut?from=earliest",
+    f"{ORDERS}/cut?from=latest",
+    f"{ORDERS}/cut?from=-5m",
+    f"{ORDERS}/live?from=earliest",
+    f"{ORDERS}/live?from=-5m",
+    f"{ORDERS}/live?segment=2@1&from=earliest",
+    f"{ORDERS}/transactions",
+    "/groups?scope=shop",
+    "/groups/shop/slow",
+    "/groups/shop/new",
+    "/tables?scope=shop",
+    "/tables/shop/prices",
+    "/cluster",
+    "/dead-letters",
+]
+FROM_S3 = "From S3, about 5 to 10 s behind: no segment store can be reached from here."
+
+
+@pytest.fixture(scope="module")
+def stored(client: Headrace, cluster: RealCluster) -> Headrace:
+    """Everything that was written so far is in S3."""
+    cluster.stop_store()
+    cluster.start_store()
+    return client
+
+
+@pytest.fixture
+def far(stored: Headrace, cluster: RealCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
+    """A browser of a console that is outside the VPC. A store that is lost is tried again at once when it is back."""
+    monkeypatch.setattr(linked_history, "ObjectReads", LinkedObjects)
+    monkeypatch.setattr(range_reader, "ObjectReads", LinkedObjects)
+    monkeypatch.setattr(linked_history, "LISTINGS_AGAIN_S", 0.05)
+    monkeypatch.setattr(linked_history, "LISTINGS_PER_S", 1000.0)
+    monkeypatch.setattr(store_reach, "LOST_S", 0.5)
+    monkeypatch.setattr(store_reach, "REACHED_S", 0.5)
+    monkeypatch.setattr(live_views, "BEHIND_AGE_S", 0.0)
+    monkeypatch.setattr(session, "open_client", lambda *_: connected_to(cluster, far=True))
+    cluster.far_reach_stores = False
+    server = ConsoleServer("http://controller")
+    server.start()
+    base = f"http://127.0.0.1:{server.port}"
+    with httpx.Client(base_url=base, follow_redirects=True, timeout=60) as opened:
+        assert opened.get(f"/?{urlsplit(server.address).query}").status_code == 200
+        yield opened
+    server.stop()
+    assert server.failure is None
+
+
+def shown(browser: httpx.Client, path: str) -> str:
+    answer = browser.get(path, headers={"hx-request": "true"} if "/live" in path else {})
+    assert answer.status_code == 200, answer.text
+    return unescape(answer.text)
+
+
+def view_of(browser: httpx.Client, query: str) -> str:
+    found = re.search(r'hx-get="(/live/[0-9a-f]+)"', shown(browser, f"{ORDERS}/live?{query}"))
+    assert found
+    return found[1]
+
+
+def offsets_in(text: str) -> list[tuple[str, int]]:
+    return [(segment, int(offset)) for segment, offset in re.findall(r">(\d+@\d+):(\d+)</a>", text)]
+
+
+def test_each_page_answers(far: httpx.Client) -> None:
+    statuses = {path: far.get(path).status_code for path in PAGES}
+    times = {path for path in PAGES if "-5m" in path}
+    assert statuses == {path: 503 if path in times else 200 for path in PAGES}
+    assert "choose earliest, latest or a stream cut" in far.get(f"{ORDERS}/cut?from=-5m").text
+
+
+def test_a_stream_is_followed_in_s3_and_then_in_its_stores(
+    far: httpx.Client, stored: Headrace, cluster: RealCluster
+) -> None:
+    view = view_of(far, "from=latest")
+    assert FROM_S3 in shown(far, view)
+    with stored.writer("shop", "orders") as writer:
+        for number in range(10):
+            writer.write(b"only in the store %d" % number, "k").result()
+    text = shown(far, view)
+    assert "only in the store" not in text
+    assert "to come" in text
+    cluster.stop_store()
+    cluster.start_store()
+    text = ""
+    while "only in the store 9" not in text:
+        text += shown(far, view)
+    assert re.findall(r"only in the store (\d)", text) == list("0123456789")
+    cluster.far_reach_stores = True
+    with stored.writer("shop", "orders") as writer:
+        writer.write(b"over the store again", "k").result()
+    text = ""
+    while "over the store again" not in text:
+        text += shown(far, view)
+    assert "only in the store" not in text
+    assert FROM_S3 not in shown(far, view)
+
+
+def test_a_view_leaves_stores_that_go_away(far: httpx.Client, cluster: RealCluster) -> None:
+    cluster.far_reach_stores = True
+    view = view_of(far, "from=earliest")
+    assert FROM_S3 not in shown(far, view)
+    cluster.far_reach_stores = False
+    while FROM_S3 not in shown(far, view):
+        pass
+
+
+def test_a_segment_and_an_event_come_from_s3(far: httpx.Client) -> None:
+    view, text = view_of(far, "segment=2@1&from=earliest"), ""
+    while "order" not in text:
+        text = shown(far, view)
+    assert FROM_S3 in text
+    assert {segment for segment, _ in offsets_in(text)} == {"2@1"}
+    assert [offset for _, offset in offsets_in(text)] == sorted(offset for _, offset in offsets_in(text))
+    address = re.search(r'href="([^"]+/event[^"]+)"', text)
+    assert address
+    assert "order" in shown(far, address[1])
+
+
+def test_an_event_that_s3_does_not_have_is_said_at_once(
+    far: httpx.Client, stored: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail = stored.admin.stream_cut("shop", "orders", at="latest")
+    with stored.writer("shop", "orders") as writer:
+        writer.write(b"late", "k").result()
+    after = stored.admin.stream_cut("shop", "orders", at="latest").offsets
+    segment, offset = next((each, at) for each, at in tail.positions if after[each] > at)
+    place = f"segment={segment & 0xFFFFFFFF}@{segment >> 32}&offset={offset}&length=12"
+    answer = far.get(f"{ORDERS}/event?{place}")
+    assert answer.status_code == 503
+    assert "not in S3 yet" in answer.text
+
+
+def test_a_group_is_what_s3_has_of_it(far: httpx.Client, cluster: RealCluster) -> None:
+    text = shown(far, "/groups/shop/slow")
+    assert FROM_S3 in text
+    assert "reader-1" not in text  # it has left
+    assert re.search(r"shop/orders</a>: [\d.]+ [kM]?B behind", text)
+    assert "no reader has joined yet" in shown(far, "/groups/shop/new")
+    parts = shown(far, f"{ORDERS}/groups")
+    assert FROM_S3 in parts
+    assert "headrace group reset shop/lost" in parts
+    cluster.far_reach_stores = True
+    while FROM_S3 in text:
+        text = shown(far, "/groups/shop/slow")
+    assert "events" in text
+
+
+def test_a_table_says_why_it_has_no_entries(far: httpx.Client, cluster: RealCluster) -> None:
+    text = shown(far, "/tables/shop/prices")
+    assert "Entries are not shown: no segment store can be reached from here." in text
+    assert "key0" not in text
+    cluster.far_reach_stores = True
+    while "key00049" not in text:
+        text = shown(far, "/tables/shop/prices")
+
+
+def test_pages_answer_while_the_stores_are_down(
+    far: httpx.Client, cluster: RealCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller waits some 20 s for a store. One page waits for it, for a moment, and the others do not."""
+    monkeypatch.setattr(store_reach, "ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(store_reach, "SILENT_S", 1e6)
+    asked: list[object] = []
+    submit = ThreadPoolExecutor.submit
+
+    def count(pool: Any, ask: Any, *arguments: Any) -> Any:
+        if pool._thread_name_prefix == "console-questions":
+            asked.append(ask)
+        return submit(pool, ask, *arguments)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", count)
+    cluster.stop_store()
+    try:
+        statuses = {path: far.get(path).status_code for path in PAGES}
+        streams, header = shown(far, "/streams?scope=shop"), shown(far, f"{ORDERS}/header")
+        whole = shown(far, ORDERS)
+    finally:
+        cluster.start_store()
+    said = {path for path in PAGES if "/live" in path or "/retention" in path or "cut?from=-5m" in path}
+    said.add(f"{ORDERS}/cut?from=latest")
+    said.add(f"{ORDERS}/cut?from=earliest")
+    assert {path for path, status in statuses.items() if status == 503} <= said
+    assert {path for path, status in statuses.items() if status not in (200, 503)} == set()
+    assert len(asked) <= 6  # those of the first page, at once
+    assert "orders" in streams
+    assert "size not known" in header
+    assert "Sizes of open segments are not known" in whole
+    assert whole.count('<a id="segment-') == 5
+
+
+class Stores:
+    """The client for `StoreReach`: segment stores at an address of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.asked = port, 0
+        self.error: Exception | None = None
+        client: Any = self
+        self.admin = client
+        self.now_s = 100.0
+        self.reach = StoreReach(client, lambda: self.now_s)
+
+    def epoch_segments(self, scope: str, stream: str, epoch: int | None = None) -> Any:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        segment = type("Segment", (), {"segment_id": 7})
+        return type("Epoch", (), {"sealed": False, "segments": (segment,), "epoch": 0})
+
+    def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
+        assert segment_id == 7
+        return SegmentEndpoint("127.0.0.1", self.port, "z", 0, 0)
+
+
+STREAM = ScopedName("s", "t")
+
+
+@pytest.fixture
+def ports() -> Iterator[tuple[int, int]]:
+    """A port on which a server listens, and one on which none does."""
+    with bind_socket("127.0.0.1", 0) as listening, bind_socket("127.0.0.1", 0) as closed:
+        listening.listen()
+        yield listening.getsockname()[1], closed.getsockname()[1]
+
+
+def test_a_store_is_tried_once_for_a_while(ports: tuple[int, int]) -> None:
+    stores = Stores(ports[1])
+    assert [stores.reach.to_stream(STREAM) for _ in range(5)] == [False] * 5
+    assert stores.asked == 1
+    stores.port = ports[0]
+    stores.now_s += LOST_S
+    assert [stores.reach.to_stream(STREAM) for _ in range(5)] == [True] * 5
+    assert stores.asked == 2
+    stores.port = ports[1]
+    stores.now_s += REACHED_S
+    assert not stores.reach.to_stream(STREAM)
+    stores.reach.close()
+
+
+def test_a_store_that_fails_a_reader_counts_as_lost(ports: tuple[int, int]) -> None:
+    stores = Stores(ports[0])
+    assert stores.reach.to_stream(STREAM)
+    stores.reach.lost()
+    assert not stores.reach.to_stream(STREAM)
+    stores.reach.close()
+
+
+def test_a_stream_that_is_gone_says_nothing_about_stores(ports: tuple[int, int]) -> None:
+    stores = Stores(ports[0])
+    stores.error = NotFoundError("there is no such stream")
+    with pytest.raises(NotFoundError):
+        stores.reach.to_stream(STREAM)
+    stores.error = None
+    assert stores.reach.to_stream(STREAM)
+    stores.error = UnavailableError("no store has claimed container 3")
+    stores.now_s += REACHED_S
+    assert not stores.reach.to_stream(STREAM)
+    stores.reach.close()
+
+
+def test_an_answer_that_does_not_come_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_reach, "ANSWER_TIMEOUT_S", 0.01)
+    stores, may_end, asked = Stores(0), threading.Event(), []
+
+    def wait() -> int:
+        asked.append(1)
+        may_end.wait(30)
+        return 5
+
+    try:
+        for _ in range(3):
+            with pytest.raises(UnavailableError, match=re.escape(SILENT)):
+                stores.reach.answer(wait)
+        assert stores.reach.answer_or_none(wait) is None
+        assert asked == [1]
+    finally:
+        may_end.set()
+    monkeypatch.setattr(store_reach, "ANSWER_TIMEOUT_S", 30)
+    stores.now_s += SILENT_S
+    assert stores.reach.answer(wait) == 5
+    stores.reach.close()
+
+
+def test_a_refusal_of_one_stream_is_not_that_of_all() -> None:
+    stores = Stores(0)
+
+    def not_ready() -> None:
+        raise UnavailableError("it is being created", code="stream_not_ready")
+
+    with pytest.raises(UnavailableError, match="being created"):
+        stores.reach.answer(not_ready)
+    assert stores.reach.answer(lambda: 5) == 5
+    stores.reach.close()
