@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from headrace.api.streams import StreamView
 from headrace.cli.outcome import cell, state_text, time_text
 from headrace.cli.parameters import ScopedName
 from headrace.cli.quantities import count_text, duration_text, rate_text, scaling_text, size_text
@@ -24,11 +25,15 @@ from headrace.console.live_views import EVENTS_ON_PAGE_MAX, LiveViews
 from headrace.console.store_reach import AWAY, StoreReach
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_known_name
+from headrace.model.segments import segment_epoch
 from headrace.ports.clock import Clock
 
 FOLDER = Path(__file__).parent
 TEXT_MAX = 500
 """Characters of a parameter of the address."""
+
+EPOCHS_MEASURED_MAX = 1_000
+"""Between two positions of which a page shows the distance. The controller reads these epochs at each refresh."""
 
 LONG_TEXT_MAX = 20_000
 """Characters of a stream cut, or of a key of a table in hexadecimal digits."""
@@ -53,9 +58,17 @@ class ConsoleState:
         """How fast the stream grows since a page asked last; None the first time, and if stores do not answer."""
         return self.reach.answer_or_none(lambda: self._sampler.sample(stream))
 
-    def kept(self, stream: ScopedName) -> int | None:
-        """The bytes between head and tail; None if stores do not answer."""
-        return self.reach.answer_or_none(lambda: self.admin.stream_cut_distance(*stream))
+    def kept(self, stream: ScopedName, view: StreamView) -> int | None:
+        """The bytes between head and tail; None if that is not known, as `behind`."""
+        if view.epoch <= EPOCHS_MEASURED_MAX:
+            return self.reach.answer_or_none(lambda: self.admin.stream_cut_distance(*stream))
+        return self.behind(stream, view, self.admin.stream_cut(*stream, at="earliest").offsets)
+
+    def behind(self, stream: ScopedName, view: StreamView, position: Mapping[int, int]) -> int | None:
+        """The bytes behind a position; None if stores do not answer, or more than EPOCHS_MEASURED_MAX epochs follow."""
+        if view.epoch - min(map(segment_epoch, position)) > EPOCHS_MEASURED_MAX:
+            return None
+        return self.reach.answer_or_none(lambda: self.admin.stream_cut_distance(*stream, from_cut=position))
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """The page or the part of a page that a template makes."""

@@ -22,9 +22,17 @@ from headrace.cli.parameters import ScopedName
 from headrace.client import EventBatch, EventReader, Headrace, ReaderOptions, SegmentRange
 from headrace.client.places import Place
 from headrace.console.store_reach import STORE_PATIENCE_S, StoreReach
-from headrace.model.errors import CorruptError, HeadraceError, NotFoundError, ThrottledError, UnavailableError
+from headrace.model.errors import (
+    CorruptError,
+    HeadraceError,
+    NotFoundError,
+    ThrottledError,
+    TruncatedError,
+    UnavailableError,
+)
 from headrace.model.limits import EVENT_HEADER_BYTES
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.segments import segment_epoch
+from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
 
 LIVE_VIEWS_MAX = 20
 PARKED_VIEWS_MAX = 200
@@ -359,17 +367,17 @@ class SegmentSource:
         """The offset of a place of the stream: the end of the segment, if the segment is before the place."""
         if start == "latest":
             return self._end
-        if isinstance(start, datetime):
-            start = self._reach.cut_at(self._stream, start)
-        after = self._client.admin.segments_between(*self._stream, start if isinstance(start, StreamCut) else None)
-        return next(
-            (
-                segment_range.start_offset
-                for segment_range in after.ranges
-                if segment_range.segment_id == self._segment_id
-            ),
-            self._end,
-        )
+        cut = self._reach.cut_at(self._stream, start)
+        if self._segment_id in cut.offsets:
+            offset = cut.offsets[self._segment_id]
+            return self._end if offset == END_OF_SEGMENT else offset
+        own, epochs = segment_epoch(self._segment_id), [segment_epoch(each) for each in cut.offsets]
+        if own > max(epochs) or own < min(epochs):
+            return 0 if own > max(epochs) else self._end
+        # It is before or behind those segments of the cut that share its keys.
+        after = self._reach.answer(lambda: self._client.admin.segments_between(*self._stream, cut))
+        found = (each.start_offset for each in after.ranges if each.segment_id == self._segment_id)
+        return next(found, self._end)
 
     def read(self) -> EventBatch | None:
         if not self._batches:
@@ -427,8 +435,10 @@ class SegmentSource:
         tail = self._reach.answer(lambda: admin.stream_cut(*self._stream, at="latest")).offsets
         if self._segment_id in tail:
             return tail[self._segment_id]
-        for part in admin.segments_between(*self._stream).ranges:
-            if part.segment_id == self._segment_id:
-                self._is_sealed = True
-                return part.end_offset
+        with suppress(NotFoundError, TruncatedError):
+            length = admin.sealed_length(*self._stream, self._segment_id)
+            if length is None:
+                raise UnavailableError("the segment is being sealed: repeat soon")
+            self._is_sealed = True
+            return length
         raise NotFoundError("the segment was truncated, or the stream does not have it")

@@ -150,7 +150,7 @@ class OtherPages:
             return StreamRow(
                 stream,
                 view,
-                self._console.kept(stream),
+                self._console.kept(stream, view),
                 self._console.growth(stream) if view.segments else None,
                 len(admin.transactions.list_open(*stream)),
             )

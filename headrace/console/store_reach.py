@@ -51,8 +51,7 @@ class StoreReach:
         self._now_s = now_s
         self._known: tuple[bool, float] | None = None
         """What was found out, and until when it counts."""
-        self._silent: tuple[str, float] | None = None
-        """What was wrong with the last answer, and until when none is asked for."""
+        self._silent_until_s: float | None = None
         self._questions = ThreadPoolExecutor(QUESTIONS_AT_ONCE_MAX, thread_name_prefix="console-questions")
 
     def to_stream(self, stream: ScopedName) -> bool:
@@ -90,21 +89,16 @@ class StoreReach:
 
     def answer(self, ask: Callable[[], T]) -> T:
         """What the controller asks the stores for. Raises UnavailableError soon if these do not answer it."""
-        silent = self._silent
-        if silent is not None and self._now_s() < silent[1]:
-            raise UnavailableError(silent[0])
+        if self._silent_until_s is not None and self._now_s() < self._silent_until_s:
+            raise UnavailableError(SILENT)
         asked = self._questions.submit(ask)
         try:
             return asked.result(ANSWER_TIMEOUT_S)
         except TimeoutError:
             if not asked.cancel():
                 asked.add_done_callback(_close_late)
-            self._silent = SILENT, self._now_s() + SILENT_S
+            self._silent_until_s = self._now_s() + SILENT_S
             raise UnavailableError(SILENT) from None
-        except UnavailableError as error:
-            if error.specific_code is None:  # else it is of this stream or group
-                self._silent = error.message, self._now_s() + SILENT_S
-            raise
 
     def answer_or_none(self, ask: Callable[[], T]) -> T | None:
         """As `answer`, for a part of a page; None if there is no answer."""

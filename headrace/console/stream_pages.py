@@ -5,6 +5,7 @@ Each part is read again by itself. The intervals keep a page below two requests 
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from headrace.cli.parameters import ScopedName
 from headrace.client import SegmentRange, StreamCut
 from headrace.codec.places import parse_number, parse_segment, segment_text
 from headrace.codec.stream_cut_text import stream_cut_text
-from headrace.console.console_state import ConsoleState, named, text_parameter
+from headrace.console.console_state import EPOCHS_MEASURED_MAX, ConsoleState, named, text_parameter
 from headrace.console.event_text import event_page
 from headrace.console.group_watch import GROUPS_PER_STREAM_MAX
 from headrace.console.key_space_layout import hidden_segments, lay_out
@@ -116,13 +117,16 @@ class StreamPages:
 
     def retention(self, request: Request) -> Response:
         stream, admin = named(request), self._console.admin
+        view = admin.get_stream(*stream)
+        if view.retention is None and view.epoch > EPOCHS_MEASURED_MAX:
+            # Without cuts of the policy the controller would read all epochs from the head on.
+            return self._console.page(request, "stream_retention.html", stream=stream, retention=None, epoch=view.epoch)
         described = self._console.reach.answer(lambda: admin.retention.describe(*stream))
         subscribers = []
         if described.subscribers:
             for subscriber in admin.subscribers.list(*stream)[:SUBSCRIBERS_SHOWN_MAX]:
-                distance = partial(admin.stream_cut_distance, *stream, from_cut=subscriber.offsets)
-                subscribers.append((subscriber, self._console.reach.answer(distance)))
-        subscribers.sort(key=lambda pair: -pair[1])
+                subscribers.append((subscriber, self._console.behind(stream, view, subscriber.offsets)))
+        subscribers.sort(key=lambda pair: -math.inf if pair[1] is None else -pair[1])
         return self._console.page(
             request, "stream_retention.html", stream=stream, retention=described, subscribers=subscribers
         )
@@ -194,7 +198,7 @@ class StreamPages:
         return {
             "stream": stream,
             "view": view,
-            "kept": self._console.kept(stream),
+            "kept": self._console.kept(stream, view),
             "growth": self._console.growth(stream) if view.segments else None,
         }
 

@@ -88,6 +88,9 @@ class Reach:
     def lost(self) -> None:
         self.is_reached = False
 
+    def cut_at(self, stream: ScopedName, place: object) -> StreamCut:
+        return place if isinstance(place, StreamCut) else StreamCut.of(*stream, {0: 0})
+
     def answer(self, ask: Callable[[], object]) -> object:
         return ask()
 
@@ -233,9 +236,6 @@ class FarStore:
     def stream_cut(self, scope: str, stream: str, *, at: str) -> StreamCut:
         return StreamCut.of(scope, stream, {0: self.end})
 
-    def segments_between(self, scope: str, stream: str, start: object) -> Any:
-        return SimpleNamespace(ranges=[SimpleNamespace(segment_id=0, start_offset=0, end_offset=self.end)])
-
     def chunks(
         self, scope: str, stream: str, segment_id: int, *, from_offset: int, to_offset: int, limit: int
     ) -> SimpleNamespace:
@@ -274,6 +274,35 @@ def test_a_segment_is_read_from_s3_without_its_store():
     glance = world.views.look(view)
     assert ([event.offset for event in glance.events], glance.is_stored) == ([50, 60, 70], True)
     assert store.tried.count(100) == 1  # the store is not tried at each call
+
+
+E5, E6, E7 = (epoch << 32 | 9 for epoch in (5, 6, 7))
+
+
+@pytest.mark.parametrize(
+    ("cut", "offset"),
+    [({E6: 30}, 30), ({E6: -1}, 100), ({E5: 7}, 0), ({E7: 7}, 100), ({E5: 7, E7: 7}, 50)],
+    ids=["in it", "at its end", "before it", "behind it", "among others"],
+)
+def test_a_segment_is_read_from_the_place_of_a_cut(cut: dict[int, int], offset: int):
+    """Only for a cut of older and newer segments the ranges behind it are listed."""
+    store = FarStore(stored=100, end=100)
+    listed: list[StreamCut] = []
+
+    def segments_between(scope: str, stream: str, start: StreamCut) -> Any:
+        listed.append(start)
+        return SimpleNamespace(ranges=[SimpleNamespace(segment_id=E6, start_offset=50)])
+
+    client: Any = store
+    client.segments_between = segments_between
+    client.sealed_length = lambda scope, stream, segment_id: {E6: 100}[segment_id]
+    world = World()
+    world.views = views_of(world, store)
+    view = world.views.open(Followed(ORDERS.stream, E6, "", StreamCut.of("s", "t", cut)))
+    store.reaches_stores = True
+    glance = world.views.look(view)
+    assert min([event.offset for event in glance.events], default=100) == offset
+    assert len(listed) == (len(cut) > 1)
 
 
 def test_a_store_that_is_reached_again_is_read():

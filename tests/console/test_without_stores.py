@@ -323,7 +323,7 @@ def test_a_refusal_of_one_stream_is_not_that_of_all() -> None:
     stores = Stores(0)
 
     def not_ready() -> None:
-        raise UnavailableError("it is being created", code="stream_not_ready")
+        raise UnavailableError("it is being created")
 
     with pytest.raises(UnavailableError, match="being created"):
         stores.reach.answer(not_ready)

@@ -26,7 +26,7 @@ from headrace.model.errors import (
 from headrace.model.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
 from headrace.model.log_classes import LogClass
 from headrace.model.names import check_scope_name, check_stream_name
-from headrace.model.segments import KeyRange
+from headrace.model.segments import KeyRange, segment_epoch
 from headrace.model.stream_cuts import StreamCut
 
 if TYPE_CHECKING:
@@ -484,6 +484,23 @@ class AsyncAdmin:
         path = f"{_path(scope, stream)}/segments/{segment_id}/successors"
         answer = await self._api.request("GET", path, query={"asRecorded": "true"} if as_recorded else None)
         return parsed(Successors.from_json, answer)
+
+    async def sealed_length(self, scope: str, stream: str, segment_id: int) -> int | None:
+        """Returns the bytes of a sealed segment as the controller has recorded them; None if it may still grow.
+
+        Raises:
+            TruncatedError: a truncation has deleted the segment.
+            NotFoundError: the stream does not have the segment.
+        """
+        found = await self.successors(scope, stream, segment_id)
+        if found.segments:
+            epoch = segment_epoch(found.segments[0].segment_id)
+            page = await self.epoch_history(scope, stream, before=epoch + 1, limit=1)
+            # A scale that runs has successors before the segment is sealed.
+            return next((each.length for each in page.epochs[0].replaced if each.segment_id == segment_id), None)
+        if found.sealed:
+            return (await self.stream_cut(scope, stream, at="latest")).offsets.get(segment_id)
+        return None
 
     async def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentView, ...]:
         from headrace.api.segments import Predecessors

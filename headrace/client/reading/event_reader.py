@@ -26,12 +26,7 @@ from headrace.client.ranges.segment_ranges import SegmentRange, ranges_between, 
 from headrace.client.reading.linked_history import LinkedHistory
 from headrace.client.reading.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.reading.read_progress import ReadProgress
-from headrace.client.reading.recorded_successors import (
-    after_freeze,
-    recorded_successors,
-    sealed_length,
-    truncated_length,
-)
+from headrace.client.reading.recorded_successors import after_freeze, recorded_successors, truncated_length
 from headrace.client.reading.segment_stream import (
     ArrowBatch,
     Assembler,
@@ -418,7 +413,7 @@ class AsyncEventReader:
         waiting_max = SPANS_WAITING_MAX if self._options.order is ReadOrder.TIME else 1
         window_bytes = WINDOWS_BYTES_TOTAL // waiting_max // max(1, self._progress.open_segments)
         assert self._assemble is not None, "only called after `_begin`"
-        of_segment = (self._admin, self.scope, self.stream, segment_id)
+        of_segment = (self.scope, self.stream, segment_id)
         stream = SegmentStream(
             self._connections,
             segment_id,
@@ -429,10 +424,10 @@ class AsyncEventReader:
             on_truncation=self._options.on_truncation,
             backoff=Backoff(self._options.give_up_after_s),
             assemble=self._assemble,
-            truncated_length=partial(truncated_length, *of_segment),
+            truncated_length=partial(truncated_length, self._admin, *of_segment),
             # Bytes from S3 come without the times by which they are put in order.
             history=self._history if self._options.order is ReadOrder.ARRIVAL else None,
-            sealed_length=partial(sealed_length, *of_segment) if self._options.from_s3 else None,
+            sealed_length=partial(self._admin.sealed_length, *of_segment) if self._options.from_s3 else None,
         )
 
         async def add(batch: AnyBatch) -> None:

@@ -11,7 +11,6 @@ from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.backoff import FIRST_WAIT_S, Backoff
 from headrace.model.backoff import doubled_pause, half_jitter
 from headrace.model.errors import FrozenError, HeadraceError, UnavailableError
-from headrace.model.segments import segment_epoch
 
 FROZEN_WAIT_S_MAX = 10.0
 """The longest pause between two questions whether a stream is still frozen. A freeze may take hours."""
@@ -63,21 +62,3 @@ async def truncated_length(admin: AsyncAdmin, scope: str, stream: str, segment_i
         return (await admin.successors(scope, stream, segment_id, as_recorded=True)).truncated_length
     except HeadraceError:
         return None  # the caller has an error of its own
-
-
-async def sealed_length(admin: AsyncAdmin, scope: str, stream: str, segment_id: int) -> int | None:
-    """The bytes of a sealed segment, for a reader that cannot ask its store; None if it may still grow.
-
-    Raises:
-        TruncatedError: a truncation has deleted the segment.
-        NotFoundError: the stream was deleted.
-    """
-    found = await admin.successors(scope, stream, segment_id)
-    if found.segments:
-        epoch = segment_epoch(found.segments[0].segment_id)
-        page = await admin.epoch_history(scope, stream, before=epoch + 1, limit=1)
-        # A scale that runs has successors before the segment is sealed.
-        return next((each.length for each in page.epochs[0].replaced if each.segment_id == segment_id), None)
-    if found.sealed:
-        return (await admin.stream_cut(scope, stream, at="latest")).offsets.get(segment_id)
-    return None

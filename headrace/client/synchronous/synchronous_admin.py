@@ -328,6 +328,15 @@ class Admin:
         """
         return self._thread.run(self._core.successors(scope, stream, segment_id, as_recorded=as_recorded))
 
+    def sealed_length(self, scope: str, stream: str, segment_id: int) -> int | None:
+        """Returns the bytes of a sealed segment as the controller has recorded them; None if it may still grow.
+
+        Raises:
+            TruncatedError: a truncation has deleted the segment.
+            NotFoundError: the stream does not have the segment.
+        """
+        return self._thread.run(self._core.sealed_length(scope, stream, segment_id))
+
     def predecessors(self, scope: str, stream: str, segment_id: int) -> tuple[SegmentView, ...]:
         return self._thread.run(self._core.predecessors(scope, stream, segment_id))
 
