@@ -167,7 +167,7 @@ def _label(span: Span, left: float, top: float, right: float, bottom: float) -> 
 def _shade(head: Position, page: SpanPage, scale: _Scale) -> str:
     """What was truncated: everything before the head, for each of the ranges of its segments."""
     parts = []
-    for low, high, x in _pieces(head, page, scale):
+    for low, high, x in _rows(_pieces(head, page, scale)):
         if x > LEFT:
             parts.append(
                 f'<rect x="{LEFT}" y="{_y(low):.2f}" width="{x - LEFT:.1f}" height="{_y(high) - _y(low):.2f}"/>'
@@ -194,6 +194,20 @@ def _pieces(position: Position, page: SpanPage, scale: _Scale) -> Iterator[tuple
             yield span.low, span.high, scale.x(time_ms)
 
 
+def _rows(pieces: Iterable[tuple[float, float, float]]) -> Iterator[tuple[float, float, float]]:
+    """Neighbouring pieces as one, with the earliest x, where a pixel has room for several: of thousands of segments."""
+    row: tuple[float, float, float] | None = None
+    for low, high, x in sorted(pieces):
+        if row is not None and row[1] == low and _y(high) - _y(row[0]) <= 1:
+            row = row[0], high, min(row[2], x)
+            continue
+        if row is not None:
+            yield row
+        row = low, high, x
+    if row is not None:
+        yield row
+
+
 def _changes(picture: Picture, scale: _Scale) -> Iterator[str]:
     """A line where each epoch begins, and above it the word for what happened, if there is room."""
     taken = -1.0
@@ -218,7 +232,7 @@ def _lines(picture: Picture, scale: _Scale) -> Iterator[str]:
     """Watermark and groups: where they are in each segment, with their names in a row below the axis."""
     taken, count = LEFT - 14.0, 0
     for position in picture.positions:
-        pieces = list(_pieces(position, picture.page, scale))
+        pieces = list(_rows(_pieces(position, picture.page, scale)))
         if position.kind == "head" or not pieces:
             continue
         lines = "".join(

@@ -13,8 +13,11 @@ from random_histories import histories, history_page, of_many_epochs
 from headrace.api.streams import EpochView
 from headrace.console.key_space_layout import lay_out
 from headrace.console.key_space_svg import (
+    BOTTOM,
+    HEIGHT,
     LEFT,
     RIGHT,
+    TOP,
     WIDTH,
     Links,
     Picture,
@@ -24,7 +27,7 @@ from headrace.console.key_space_svg import (
     segment_title,
     ticks,
 )
-from headrace.console.segment_spans import Span, spans_of
+from headrace.console.segment_spans import Span, SpanPage, spans_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "\"><script>alert('x')</script>&"
@@ -118,3 +121,25 @@ def test_ticks_are_few_and_inside(begin_ms: int, length_ms: int):
     made = ticks(begin_ms, begin_ms + length_ms)
     assert len(made) <= 8
     assert all(begin_ms <= time_ms <= begin_ms + length_ms for time_ms, _ in made)
+
+
+def test_positions_of_thousands_of_segments_have_a_line_for_each_pixel():
+    count = 4_000
+    spans = tuple(Span(each, each / count, (each + 1) / count, 0, None, 100) for each in range(count))
+    page = SpanPage(spans, (), 0, 1_000, None, is_newest=True, first_epoch=0, last_epoch=0)
+    position = Position("group", "billing", {each: each % 100 for each in range(count)})
+    root = parsed(draw(Picture("s/t", page, lay_out(page), [position])))
+    (group, _) = (each for each in root.iter(f"{SVG}g") if "position" in each.get("class", ""))
+    lines = [(float(line.get("y1", "")), float(line.get("y2", ""))) for line in group.iter(f"{SVG}line")]
+    assert HEIGHT / 4 < len(lines) <= 2 * HEIGHT
+    covered = sum(end - begin + 2 for begin, end in lines)
+    assert covered == pytest.approx(HEIGHT - TOP - BOTTOM, abs=len(lines) * 0.1)
+
+
+def test_a_position_of_few_segments_is_drawn_for_each():
+    spans = tuple(Span(each, each / 4, (each + 1) / 4, 0, None, 100) for each in range(4))
+    page = SpanPage(spans, (), 0, 1_000, None, is_newest=True, first_epoch=0, last_epoch=0)
+    position = Position("group", "billing", {each: 10 + 20 * each for each in range(4)})
+    root = parsed(draw(Picture("s/t", page, lay_out(page), [position])))
+    (group, _) = (each for each in root.iter(f"{SVG}g") if "position" in each.get("class", ""))
+    assert len({line.get("x1") for line in group.iter(f"{SVG}line")}) == 4
