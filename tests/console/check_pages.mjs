@@ -2,7 +2,7 @@
 //
 // TASKS has the address with the token, the paths to look at, and optionally a folder for screenshots. Each page is
 // looked at in both colour schemes: errors on the browser's console and findings of axe count. Then a stream is used
-// with the keyboard alone.
+// with the keyboard alone; or, of a console that reaches no segment store, its live events are looked at.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
@@ -89,6 +89,24 @@ async function openInBackground(browser) {
   await page.waitForSelector(".cut input");
 }
 
+async function readWithoutStores(browser) {
+  const page = await browser.newPage();
+  watch(page, () => "without stores");
+  await page.goto(tasks.address);
+  await page.goto(new URL(tasks.without_stores + "?from=earliest", tasks.address).href);
+  await page.waitForSelector("#live-status .warning", { timeout: 30000 });
+  const said = await page.locator("#live-status .warning").innerText();
+  if (!said.includes("From S3")) wrong.push(`without stores: the page says ${said}`);
+  await page.waitForSelector("#live-events li", { timeout: 30000 });
+  const places = await page.locator("#live-events li a:first-child").allInnerTexts();
+  const reached = {};
+  for (const place of places) {
+    const [segment, offset] = place.split(":");
+    if (Number(offset) <= (reached[segment] ?? -1)) wrong.push(`without stores: ${place} is out of order`);
+    reached[segment] = Number(offset);
+  }
+}
+
 const browser = await chromium.launch({ executablePath: tasks.chromium, args: ["--no-sandbox", "--disable-gpu"] });
 try {
   for (const scheme of ["light", "dark"]) {
@@ -98,6 +116,7 @@ try {
     await useKeyboard(browser);
     await openInBackground(browser);
   }
+  if (tasks.without_stores) await readWithoutStores(browser);
 } finally {
   await browser.close();
 }

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from linked_objects import LinkedObjects
 from real_cluster import RealCluster, WorkingQueue, connected_to, serve_functions
 
 from functions import wiring
@@ -22,6 +23,9 @@ from headrace.client import (
     ScalingPolicy,
     TableConfiguration,
 )
+from headrace.client.ranges import range_reader
+from headrace.client.reading import linked_history
+from headrace.console import live_views, store_reach
 from headrace.console.server import ConsoleServer
 from headrace.controller.operations.registry import request_processor
 
@@ -101,6 +105,33 @@ def console(client: Headrace) -> Iterator[ConsoleServer]:
 def changing(client: Headrace) -> Iterator[ConsoleServer]:
     """A console that was started with `--allow-changes`."""
     server = ConsoleServer("http://controller", allows_changes=True)
+    server.start()
+    yield server
+    server.stop()
+    assert server.failure is None
+
+
+@pytest.fixture(scope="module")
+def stored(client: Headrace, cluster: RealCluster) -> Headrace:
+    """Everything that was written so far is in S3."""
+    cluster.stop_store()
+    cluster.start_store()
+    return client
+
+
+@pytest.fixture
+def far_console(stored: Headrace, cluster: RealCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConsoleServer]:
+    """A console outside the VPC, until `cluster.far_reach_stores`. It tries a store again after half a second."""
+    monkeypatch.setattr(linked_history, "ObjectReads", LinkedObjects)
+    monkeypatch.setattr(range_reader, "ObjectReads", LinkedObjects)
+    monkeypatch.setattr(linked_history, "LISTINGS_AGAIN_S", 0.05)
+    monkeypatch.setattr(linked_history, "LISTINGS_PER_S", 1000.0)
+    monkeypatch.setattr(store_reach, "LOST_S", 0.5)
+    monkeypatch.setattr(store_reach, "REACHED_S", 0.5)
+    monkeypatch.setattr(live_views, "BEHIND_AGE_S", 0.0)
+    monkeypatch.setattr(session, "open_client", lambda *_: connected_to(cluster, far=True))
+    cluster.far_reach_stores = False
+    server = ConsoleServer("http://controller")
     server.start()
     yield server
     server.stop()

@@ -41,12 +41,15 @@ def missing() -> str | None:
     return None
 
 
-def check(console: ConsoleServer, folder: Path, paths: list[str], widths: list[int]) -> list[str]:
+def check(
+    console: ConsoleServer, folder: Path, paths: list[str], widths: list[int], stream: str | None = ORDERS
+) -> list[str]:
     tasks = folder / "tasks.json"
     document = {
         "address": console.address,
         "paths": paths,
-        "stream": ORDERS,
+        "stream": stream,
+        "without_stores": None if stream else ORDERS,
         "modules": str(MODULES),
         "chromium": shutil.which("chromium"),
         "widths": widths,
@@ -71,3 +74,9 @@ def test_all_pages_are_usable_by_all(console: ConsoleServer, tmp_path: Path):
 def test_pages_with_forms_are_usable_by_all(changing: ConsoleServer, tmp_path: Path):
     paths = [ORDERS, "/groups/shop/slow", "/groups/shop/slow/reset?to=latest", "/dead-letters"]
     assert check(changing, tmp_path, paths, [1280, 390]) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_live_events_come_from_s3_without_stores(far_console: ConsoleServer, tmp_path: Path):
+    assert check(far_console, tmp_path, [ORDERS, "/groups/shop/slow", "/tables/shop/prices"], [1280], None) == []

@@ -123,7 +123,7 @@ def test_ticks_are_few_and_inside(begin_ms: int, length_ms: int):
     assert all(begin_ms <= time_ms <= begin_ms + length_ms for time_ms, _ in made)
 
 
-def test_positions_of_thousands_of_segments_have_a_line_for_each_pixel():
+def test_positions_in_many_segments_have_a_line_for_each_pixel():
     count = 4_000
     spans = tuple(Span(each, each / count, (each + 1) / count, 0, None, 100) for each in range(count))
     page = SpanPage(spans, (), 0, 1_000, None, is_newest=True, first_epoch=0, last_epoch=0)

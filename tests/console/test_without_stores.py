@@ -12,17 +12,13 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from linked_objects import LinkedObjects
-from real_cluster import RealCluster, connected_to
+from real_cluster import RealCluster
 
 from headrace.adapters.tcp.listener import bind_socket
 from headrace.api.segments import SegmentEndpoint
-from headrace.cli import session
 from headrace.cli.parameters import ScopedName
 from headrace.client import Headrace
-from headrace.client.ranges import range_reader
-from headrace.client.reading import linked_history
-from headrace.console import live_views, store_reach
+from headrace.console import store_reach
 from headrace.console.server import ConsoleServer
 from headrace.console.store_reach import LOST_S, REACHED_S, SILENT, SILENT_S, StoreReach
 from headrace.model.errors import NotFoundError, UnavailableError
@@ -54,34 +50,13 @@ PAGES = [
 FROM_S3 = "From S3, about 5 to 10 s behind: no segment store can be reached from here."
 
 
-@pytest.fixture(scope="module")
-def stored(client: Headrace, cluster: RealCluster) -> Headrace:
-    """Everything that was written so far is in S3."""
-    cluster.stop_store()
-    cluster.start_store()
-    return client
-
-
 @pytest.fixture
-def far(stored: Headrace, cluster: RealCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
-    """A browser of a console that is outside the VPC. A store that is lost is tried again at once when it is back."""
-    monkeypatch.setattr(linked_history, "ObjectReads", LinkedObjects)
-    monkeypatch.setattr(range_reader, "ObjectReads", LinkedObjects)
-    monkeypatch.setattr(linked_history, "LISTINGS_AGAIN_S", 0.05)
-    monkeypatch.setattr(linked_history, "LISTINGS_PER_S", 1000.0)
-    monkeypatch.setattr(store_reach, "LOST_S", 0.5)
-    monkeypatch.setattr(store_reach, "REACHED_S", 0.5)
-    monkeypatch.setattr(live_views, "BEHIND_AGE_S", 0.0)
-    monkeypatch.setattr(session, "open_client", lambda *_: connected_to(cluster, far=True))
-    cluster.far_reach_stores = False
-    server = ConsoleServer("http://controller")
-    server.start()
-    base = f"http://127.0.0.1:{server.port}"
+def far(far_console: ConsoleServer) -> Iterator[httpx.Client]:
+    """A browser of a console that is outside the VPC."""
+    base = f"http://127.0.0.1:{far_console.port}"
     with httpx.Client(base_url=base, follow_redirects=True, timeout=60) as opened:
-        assert opened.get(f"/?{urlsplit(server.address).query}").status_code == 200
+        assert opened.get(f"/?{urlsplit(far_console.address).query}").status_code == 200
         yield opened
-    server.stop()
-    assert server.failure is None
 
 
 def shown(browser: httpx.Client, path: str) -> str:
