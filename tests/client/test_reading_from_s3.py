@@ -7,14 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 from linked_objects import LinkedObjects
-from real_cluster import RealCluster, connected_to
+from real_cluster import RealCluster, WorkingQueue, connected_to
 
+from functions import wiring
 from headrace.cli import main, session
 from headrace.client import (
     EventReader,
     GroupReaderOptions,
+    GroupStream,
     Headrace,
     InvalidRequestError,
+    NotFoundError,
+    ReaderGroupConfiguration,
     ReaderOptions,
     ReadOrder,
     ScalingPolicy,
@@ -267,3 +271,32 @@ def test_the_command_reads_from_s3(
     assert main(["event", "read", "shop/t", "--from-s3", "--times"]) == 2
     assert main(["event", "read", "shop/t", "--from-s3", "--order", "time"]) == 2
     assert "--from-s3 has no times" in capsys.readouterr().err
+
+
+def test_the_state_of_a_group_is_read_from_s3(
+    stored: Headrace, real: RealCluster, far: Headrace, request_queue: WorkingQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wiring, "request_queue", lambda: request_queue)
+    stored.admin.reader_groups.create("shop", "billing", ReaderGroupConfiguration((GroupStream("shop", "t"),)))
+    with pytest.raises(NotFoundError, match="no reader has joined it yet"):
+        far.reader_group("shop", "billing", from_s3=True)
+    with stored.reader_group("shop", "billing") as near, near.reader("one") as reader:
+        reader.read_batch(timeout_s=10)
+        store_all(real)
+        with far.reader_group("shop", "billing", from_s3=True) as group:
+            assert set(group.readers()) == {"one"}
+            assert group.status() == near.status()
+            assert group.recorded_cuts() == near.recorded_cuts()
+            near.reader_offline("one")
+            assert set(group.readers()) == {"one"}
+            store_all(real)
+            assert group.readers() == {}
+            for refused in (group.lag, lambda: group.reset("earliest"), lambda: group.checkpoint("c")):
+                with pytest.raises(InvalidRequestError, match=r"from S3"):
+                    refused()
+
+
+@pytest.mark.parametrize("stream", ["_MARKt", "prices_kvtable"])
+def test_other_internal_streams_have_no_links(real: RealCluster, stream: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        wiring.history_service().chunks("shop", stream, 0)
