@@ -14,6 +14,10 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LOCK: Final = "requirements.lock"
+FORMER_RELEASE: Final = "05e5dcc447ede0a5e22542cc9e7eb042c206184c"
+"""The commit of the release before this one. Its tag is missing in many clones."""
+FORMER_NAME: Final = "v0.2.0"
+"""Of its tag."""
 _LIBRARIES: Final = "libraries"
 
 

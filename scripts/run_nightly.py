@@ -20,13 +20,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from fuzz.other_code import FORMER_RELEASE
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 REPORTS: Final = ROOT / "build" / "nightly"
 SPARKS: Final = ("3.5", "4.0", "4.1", "4.3")
 REPORTED_LINES_MAX: Final = 100
-
-FORMER_RELEASE: Final = "v0.2.0"
-"""Stores of this release run next to those of the tree."""
 
 _PYTHON: Final = (sys.executable, "-m")
 _MAKE: Final = ("make", "--no-print-directory")

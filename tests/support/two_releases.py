@@ -1,6 +1,6 @@
 """Two releases side by side: an emulator of AWS, and stores, functions and clients of either release as processes.
 
-The former release comes from its tag, with the libraries of its own lock file. Both are fetched once, below `build`.
+The former release comes from its commit, with the libraries of its own lock file. Both are fetched once, below `build`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from fuzz.other_code import environment_of, unpack
+from fuzz.other_code import FORMER_NAME, FORMER_RELEASE, environment_of, unpack
 from headrace import topology
 from headrace.adapters.audit_log import FILE
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
@@ -35,7 +35,6 @@ from headrace.model.replication_health import missing_copies, replication_health
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SCRIPTS: Final = ROOT / "tests" / "upgrades"
-FORMER_TAG: Final = "v0.2.0"
 STORES: Final = 3
 PATIENCE_S: Final = 180.0
 """Far beyond what any step takes: it only turns a hang into a failure."""
@@ -59,25 +58,26 @@ THIS: Final = Release("this", ROOT)
 
 def reason_to_skip() -> str:
     """Why the former release cannot be had here; empty if it can."""
-    command = ["git", "rev-parse", "--verify", "--quiet", f"{FORMER_TAG}^{{commit}}"]
+    command = ["git", "rev-parse", "--verify", "--quiet", f"{FORMER_RELEASE}^{{commit}}"]
     asked = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    return f"git does not have the tag {FORMER_TAG}: fetch tags" if asked.returncode else ""
+    missing = f"git does not have {FORMER_NAME}, the commit {FORMER_RELEASE[:8]}: fetch its history"
+    return missing if asked.returncode else ""
 
 
 def former_release() -> Release:
-    """The code of the tag and its libraries; they are fetched if they are not there yet."""
+    """The code of the commit and its libraries; they are fetched if they are not there yet."""
     releases = ROOT / "build" / "releases"
     releases.mkdir(parents=True, exist_ok=True)
-    tree = releases / FORMER_TAG
+    tree = releases / FORMER_RELEASE[:8]
     complete = tree / ".complete"
     with (releases / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process of these tests may be at it
         if not complete.exists():
             shutil.rmtree(tree, ignore_errors=True)
             tree.mkdir()
-            unpack(FORMER_TAG, tree)
+            unpack(FORMER_RELEASE, tree)
             complete.touch()
-    return Release(FORMER_TAG, tree)
+    return Release(FORMER_NAME, tree)
 
 
 class Part:

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from two_releases import FORMER_TAG, STORES, THIS, Deployment, Release, deployment, former_release, reason_to_skip
+import two_releases
+from two_releases import STORES, THIS, Deployment, Release, deployment, former_release, reason_to_skip
 
+from fuzz.other_code import FORMER_NAME
 from headrace.client import HeadraceError, IllegalStateError, ScalingPolicy, connect
+from headrace.model.formats import FIRST_RELEASE
 
 pytestmark = pytest.mark.nightly
 
@@ -101,8 +104,12 @@ def test_the_former_release_is_refused_after_the_end(deployed: Deployment, forme
         assert refused.value.reported_as.http_status >= 500
 
 
-def test_the_tag_is_that_of_the_former_release():
-    """The next release names its own predecessor here."""
-    from headrace.model.formats import FIRST_RELEASE
+def test_the_commit_is_that_of_the_former_release(former: Release):
+    """The next release names its own predecessor."""
+    assert f"v{FIRST_RELEASE}.0" == FORMER_NAME == former.name
+    assert f'__version__ = "{FIRST_RELEASE}.0"' in (former.tree / "headrace" / "__init__.py").read_text()
 
-    assert f"v{FIRST_RELEASE}.0" == FORMER_TAG
+
+def test_a_shallow_clone_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(two_releases, "FORMER_RELEASE", "0" * 40)
+    assert two_releases.reason_to_skip() == f"git does not have {FORMER_NAME}, the commit 00000000: fetch its history"
