@@ -82,7 +82,7 @@ class SegmentStoreProcess:
             on_failure=self._journal_failed,
         )
         self._metadata_store = MeasuredMetadataStore(DynamoMetadataStore(config.metadata_table), self._clock)
-        self._tls = TlsUpkeep(config.tls, self._metadata_store)
+        self._tls = TlsUpkeep(config.tls, self._metadata_store, self._clock)
         self._aws_session = botocore.session.get_session()
         self._s3_storages: list[S3ChunkStorage] = []
         measured_chunks = self._measured_s3()

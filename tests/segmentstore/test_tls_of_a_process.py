@@ -144,6 +144,22 @@ async def test_reloads_keep_connections_and_failures_the_certificate(
     assert all(line not in caplog.text for key in keys for line in key.splitlines()[1:-1])
 
 
+async def test_a_certificate_with_less_than_a_day_is_loaded_again_soon(
+    config: StoreConfig, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_upkeep, "RETRY_S", 0.005)
+    source = Source(authority.issue(NAME, days=0.9))
+    process = with_tls(config, TlsMode.REQUIRED, source)
+    publish(process, authority)
+    async with running(process):
+        before = process._tls.contexts
+        source.found = authority.issue(NAME)
+        await until(lambda: process._tls.contexts is not before and not process._tls.ends_soon)
+        settled = process._tls.contexts
+        await asyncio.sleep(0.1)
+        assert process._tls.contexts is settled, "only each hour"
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not condition():
