@@ -34,8 +34,8 @@ def variables_of(user: str) -> dict[str, str]:
 
 
 @contextmanager
-def caller(user: str) -> Iterator[Headrace]:
-    """A client with the credentials of a user. They are read when the client is made."""
+def caller(user: str, zone: str | None = None) -> Iterator[Headrace]:
+    """A client with the credentials of a user, in a zone. They are read when the client is made."""
     os.environ.update(variables_of(user))
-    with connect(api_url(), auth="aws-iam", retry_s=RETRY_S) as headrace:
+    with connect(api_url(), auth="aws-iam", retry_s=RETRY_S, zone=zone) as headrace:
         yield headrace

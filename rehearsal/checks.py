@@ -43,6 +43,20 @@ def reading_problems(written: int, read: Sequence[int], keys: int) -> list[str]:
     return problems
 
 
+def broken_image_problems(events: Iterable[str], service: str, tasks: int) -> list[str]:
+    """What is wrong in ECS's log of events while a broken image was deployed.
+
+    So many tasks of the first service start and end by themselves, and nothing happens to another task.
+    """
+    lines = [each.split(maxsplit=1)[1] for each in events]
+    starts = [each for each in lines if each.startswith(f"{service}: ") and each.endswith(" started")]
+    ends = [each for each in lines if each.startswith(f"{service}: ") and each.endswith(" BY ITSELF")]
+    problems = [f"unexpected: {each}" for each in lines if each not in (*starts, *ends)]
+    if not len(starts) == len(ends) == tasks:
+        problems.append(f"{len(starts)} tasks of {service} started and {len(ends)} ended by themselves, not {tasks}")
+    return problems
+
+
 def denied_lines(lines: Iterable[tuple[str, str]]) -> list[str]:
     """Lines about what IAM refused, each kind once, from pairs of log group and line."""
     return _counted((group, line) for group, line in lines if _DENIED.search(line))

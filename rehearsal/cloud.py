@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import boto3
@@ -21,6 +22,7 @@ USERS: Final = {
 """The IAM users of the rehearsal with their managed policies."""
 BOOTSTRAP: Final = "CDKToolkit"
 PUBLISHING_ROLE: Final = f"cdk-hnb659fds-image-publishing-role-{ACCOUNT}-{REGION}"
+ALARM_TOPIC: Final = f"arn:aws:sns:{REGION}:{ACCOUNT}:headrace-alarms"
 ADMINISTRATOR_POLICY: Final = "arn:aws:iam::aws:policy/AdministratorAccess"
 
 
@@ -84,6 +86,28 @@ class Cloud:
         answer = self.client("lambda").invoke(FunctionName="headrace-canary")
         returned: dict[str, Any] = json.loads(answer["Payload"].read())
         return returned
+
+    @contextmanager
+    def alarm_mails(self) -> Iterator[Callable[[], list[str]]]:
+        """Subscribe a queue to the topic of alarms for the block. It gets a function that takes what has come."""
+        sns, sqs = self.client("sns"), self.client("sqs")
+        queue = sqs.create_queue(QueueName="rehearsal-mails")["QueueUrl"]
+        name = {"AttributeNames": ["QueueArn"]}
+        arn = sqs.get_queue_attributes(QueueUrl=queue, **name)["Attributes"]["QueueArn"]
+        sender = {"Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage"}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [{**sender, "Resource": arn}]})
+        sqs.set_queue_attributes(QueueUrl=queue, Attributes={"Policy": policy})
+        subscription = sns.subscribe(TopicArn=ALARM_TOPIC, Protocol="sqs", Endpoint=arn)["SubscriptionArn"]
+
+        def taken() -> list[str]:
+            received = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", ())
+            return [json.loads(each["Body"])["Message"] for each in received]
+
+        try:
+            yield taken
+        finally:
+            sns.unsubscribe(SubscriptionArn=subscription)
+            sqs.delete_queue(QueueUrl=queue)
 
     def empty_buckets(self) -> None:
         """Delete all objects in the buckets of the deployment, and the versions of them."""

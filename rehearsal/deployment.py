@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,15 @@ from rehearsal import callers, checks, emulator, fargate, leftovers, live, proce
 from rehearsal.cloud import Cloud, post
 from rehearsal.paths import ASSEMBLIES, CDK, LOGS, ROOT, SCRATCH
 from rehearsal.report import Phase, Report
+from rehearsal.synthesize import BROKEN_IMAGE
+from rehearsal.task_decisions import FAILED_TASKS_MAX
 
 SETTINGS: Final = {"keep_data": "false"}
 """Of all deployments: the deletion must leave nothing."""
 FIRST: Final = SETTINGS | {"tls": "off", "tokens": "off"}
 """As a deployment of release 0.2.0, which the updates make secure step by step."""
+BROKEN: Final = "broken"
+STORES_STACK: Final = "HeadraceSegmentStores"
 BOOTSTRAP_TARGET: Final = f"aws://{emulator.ACCOUNT}/{emulator.REGION}"
 KEPT_ON_START: Final = ("lock", "assemblies")
 MADE_FROM: Final = "made-from.txt"
@@ -33,6 +37,7 @@ SOURCES: Final = (
 )
 """What an assembly is made from."""
 POLL_S: Final = 0.5
+MAIL_S: Final = 60
 TRAFFIC_START_S: Final = 180
 TRAFFIC_END_S: Final = 600
 STORES_STOP_S: Final = 300
@@ -82,6 +87,8 @@ class Rehearsal:
         self._report = report
         self._emulator: subprocess.Popen[bytes] | None = None
         self._fargate: subprocess.Popen[bytes] | None = None
+        self._expected: set[str] = set()
+        """Lines of ECS's log of events that look like a failure, and are wanted."""
         self._endpoint: emulator.Endpoint
         self._cloud: Cloud
 
@@ -91,6 +98,7 @@ class Rehearsal:
             self._clear_scratch(phase)
         with self._report.phase("synthesis") as phase:
             self._synthesize("first", FIRST, phase)
+            self._synthesize(BROKEN, FIRST, phase, BROKEN_IMAGE)
             for update in updates:
                 self._synthesize(update.name, SETTINGS | dict(update.settings), phase)
         with self._report.phase("emulator and bootstrap") as phase:
@@ -105,6 +113,8 @@ class Rehearsal:
             phase.seen.append("`cdk diff --all` is empty")
         with self._report.phase("second deployment without changes", is_needed=False) as phase:
             self._deploy_again("first", phase)
+        with self._report.phase("deployment of a broken image", is_needed=False) as phase:
+            self._deploy_broken(phase)
         for update in updates:
             with self._report.phase(f"update: {update.name}", is_needed=False) as phase:
                 self._update(update, phase)
@@ -126,13 +136,13 @@ class Rehearsal:
     def _assembly(self, name: str) -> str:
         return str(ASSEMBLIES / name)
 
-    def _synthesize(self, name: str, settings: Mapping[str, str], phase: Phase) -> None:
+    def _synthesize(self, name: str, settings: Mapping[str, str], phase: Phase, *options: str) -> None:
         """Bundles that have been built before are taken from other assemblies: their names say what they hold.
 
         An assembly of the same sources and settings is not made again.
         """
         folder = ASSEMBLIES / name
-        given = [f"{key}={value}" for key, value in settings.items()]
+        given = [*options, *(f"{key}={value}" for key, value in settings.items())]
         phase.seen.append(f"{name}: `{' '.join(given)}`")
         made_from = sources_digest(given)
         if (folder / MADE_FROM).exists() and (folder / MADE_FROM).read_text() == made_from:
@@ -215,6 +225,39 @@ class Rehearsal:
             raise CheckFailedError(f"tasks were {tasks}, are {self._tasks()}")
         phase.seen.append(f"no changes in {stacks} stacks, and the same tasks")
 
+    def _deploy_broken(self, phase: Phase) -> None:
+        """The first zone fails and is rolled back, a mail tells of it, and no store is touched."""
+        tasks, noted = self._tasks(), len(fargate.events())
+        with self._traffic(BROKEN, phase), self._cloud.alarm_mails() as mails:
+            try:
+                self._deploy(BROKEN, Phase("not reported"))
+            except processes.ProcessFailedError:
+                log = (LOGS / f"deploy-{BROKEN}.log").read_text()
+                if "circuit breaker was triggered" not in log:
+                    raise
+            else:
+                raise CheckFailedError("the broken image was deployed")
+            during = fargate.events()[noted:]
+            self._expected.update(during)
+            if problems := checks.broken_image_problems(during, f"{fargate.STORES}0", FAILED_TASKS_MAX):
+                raise CheckFailedError("\n".join(problems))
+            if (status := self._cloud.stacks()[STORES_STACK]) != "UPDATE_ROLLBACK_COMPLETE":
+                raise CheckFailedError(f"{STORES_STACK} is {status}")
+            if self._tasks() != tasks:
+                raise CheckFailedError(f"tasks were {tasks}, are {self._tasks()}")
+            self._await_mail(mails, "SERVICE_DEPLOYMENT_FAILED", f"{fargate.STORES}0")
+        phase.seen.append(f"{FAILED_TASKS_MAX} tasks of {fargate.STORES}0 ended by themselves, and a mail tells of it")
+        phase.seen.append(f"{STORES_STACK} is rolled back, and the stores of all zones are the same tasks as before")
+
+    def _await_mail(self, mails: Callable[[], list[str]], *words: str) -> None:
+        came: list[str] = []
+        deadline = time.monotonic() + MAIL_S
+        while not any(all(word in mail for word in words) for mail in came):
+            if time.monotonic() > deadline:
+                raise CheckFailedError(f"no mail with {' and '.join(words)}: {came}")
+            time.sleep(POLL_S)
+            came += mails()
+
     def _update(self, update: Update, phase: Phase) -> None:
         with self._traffic(update.name, phase):
             if update.stops_stores:
@@ -270,7 +313,7 @@ class Rehearsal:
         if failed := checks.failed_lines(lines):
             raise CheckFailedError("functions failed:\n" + "\n".join(failed))
         phase.seen.append(f"{len(lines)} lines of functions: nothing was denied, no error")
-        events = fargate.EVENTS.read_text().splitlines()
+        events = [each for each in fargate.events() if each not in self._expected]
         if wrong := [each for each in events if any(word in each for word in fargate.BAD_EVENTS)]:
             raise CheckFailedError("tasks:\n" + "\n".join(wrong))
         phase.seen.append(

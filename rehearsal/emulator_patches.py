@@ -539,6 +539,17 @@ def _run_in_thread(emulator: Emulator, type_: str) -> None:
     emulator.replace(module, "_runs_on_worker_thread", lambda original: lambda kind: kind == type_ or original(kind))
 
 
+def accept_events_of_services(emulator: Emulator) -> None:
+    """The services of AWS send events to the default bus. `rehearsal.fargate` sends those of ECS, and MiniStack refuses
+    the source `aws.ecs` in PutEvents, as AWS does for other callers.
+    """
+
+    def change(put: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda data, **_options: put(data, allow_aws_source=True)
+
+    emulator.replace("services.eventbridge", "_put_events", change)
+
+
 PATCHES: Final[tuple[Callable[[Emulator], None], ...]] = (
     # The first two before any other module of MiniStack imports what they change by its name.
     authorize_batches_as_single_calls,
@@ -562,6 +573,7 @@ PATCHES: Final[tuple[Callable[[Emulator], None], ...]] = (
     keep_details_of_containers,
     set_numbers_of_tasks,
     wait_for_services,
+    accept_events_of_services,
     serve_one_port,
     answer_null_with_nothing,
 )

@@ -35,6 +35,7 @@ from rehearsal.task_decisions import FAILED_TASKS_MAX, RunningTask, Service, dec
 from rehearsal.task_definitions import TaskDefinition, entrypoint, local_variables
 
 CLUSTER: Final = "headrace"
+ARN: Final = f"arn:aws:ecs:{REGION}:{ACCOUNT}"
 POLL_S: Final = 0.4
 FIRST_CHECKS_S: Final = 1.5
 """Between health checks until the first success. As declared it would be 30 s, for each task of each deployment."""
@@ -53,6 +54,11 @@ def note(text: str) -> None:
     """A line of the log of events."""
     with EVENTS.open("a") as log:
         log.write(f"{datetime.now(UTC):%H:%M:%S} {text}\n")
+
+
+def events() -> list[str]:
+    """The lines of the log of events so far."""
+    return EVENTS.read_text().splitlines() if EVENTS.exists() else []
 
 
 def assumed(role: str, session: str) -> dict[str, str]:
@@ -84,7 +90,7 @@ class Task:
     def __init__(self, service: str, definition: TaskDefinition, agent: str) -> None:
         """Start the process. Raises ClientError: the execution role may not read a secret."""
         self.service, self.definition, self.id = service, definition, uuid.uuid4().hex
-        self.arn = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/{CLUSTER}/{self.id}"
+        self.arn = f"{ARN}:task/{CLUSTER}/{self.id}"
         self.protected_until_s, self.stop_asked_s = 0.0, 0.0
         self.started_s = time.monotonic()
         self.last_success_s: float | None = None
@@ -264,7 +270,7 @@ class Fargate:
                 service.name, self._definition(service.definition), f"http://127.0.0.1:{self.server.server_port}"
             )
         except (ClientError, LookupError, ValueError) as error:
-            self._failed[service.definition] += 1
+            self._count_failure(service.name, service.definition)
             note(f"{service.name}: a task CANNOT START: {error}")
         else:
             self.tasks[task.id] = task
@@ -279,20 +285,39 @@ class Fargate:
         for task in [each for each in self.tasks.values() if each.process.poll() is not None]:
             del self.tasks[task.id]
             if not task.stop_asked_s or task.seen().has_failed:
-                self._failed[task.definition.arn] += 1
+                self._count_failure(task.service, task.definition.arn)
             note(f"{task.service}: {task.clean_up()}")
             detail = {
                 "lastStatus": "STOPPED",
                 "taskArn": task.arn,
                 "group": f"service:{task.service}",
-                "clusterArn": f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/{CLUSTER}",
+                "clusterArn": f"{ARN}:cluster/{CLUSTER}",
                 "stoppedReason": "stopped by the rehearsal",
             }
-            event = {"Source": "aws.ecs", "DetailType": "ECS Task State Change", "Detail": json.dumps(detail)}
-            try:
-                self._events.put_events(Entries=[event])
-            except (BotoCoreError, ClientError) as error:
-                note(f"the event of a stopped task was not sent: {str(error)[:200]}")
+            self._send("ECS Task State Change", task.arn, detail)
+
+    def _count_failure(self, service: str, definition: str) -> None:
+        """At the last failure ECS ends the deployment of the service."""
+        self._failed[definition] += 1
+        if self._failed[definition] == FAILED_TASKS_MAX:
+            detail = {
+                "eventType": "ERROR",
+                "eventName": "SERVICE_DEPLOYMENT_FAILED",
+                "deploymentId": f"ecs-svc/{uuid.uuid4().int % 10**19}",
+                "reason": "ECS deployment circuit breaker: tasks failed to start.",
+            }
+            self._send("ECS Deployment State Change", f"{ARN}:service/{CLUSTER}/{service}", detail)
+
+    def _send(self, kind: str, resource: str, detail: dict[str, str]) -> None:
+        """An event of ECS."""
+        event = {"Source": "aws.ecs", "DetailType": kind, "Resources": [resource], "Detail": json.dumps(detail)}
+        try:
+            answer = self._events.put_events(Entries=[event])
+        except (BotoCoreError, ClientError) as error:
+            note(f"an event was not sent: {str(error)[:200]}")
+        else:
+            if answer["FailedEntryCount"]:
+                note(f"an event was not sent: {answer['Entries']}")
 
     def _write_list(self) -> None:
         seen = [

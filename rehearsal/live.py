@@ -6,16 +6,19 @@ demand delegation tokens.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import Final
 
-from headrace.client import Headrace, TableConfiguration
+from headrace.client import Headrace, ScalingPolicy, TableConfiguration
 from headrace.model.errors import HeadraceError, UnauthorizedError
 from rehearsal.callers import api_url, caller
 from rehearsal.checks import reading_problems
+from rehearsal.fargate import STORES, TASK_LIST
 
 TOKENS: Final = "tokens"
 EVENTS: Final = 5_000
@@ -23,6 +26,9 @@ KEYS: Final = 97
 PATIENCE_S: Final = 180
 COMMITTED: Final = b"committed"
 STREAM: Final = "orders"
+HISTORY: Final = "history"
+HISTORY_EVENTS: Final = 2_048
+HISTORY_EVENT_BYTES: Final = 4_096
 
 
 class CheckFailedError(RuntimeError):
@@ -43,6 +49,7 @@ class LiveUse:
         self._create()
         self._write()
         self._read_all()
+        self._read_from_zones()
         self._read_with_spark()
         self._refuse()
         self._await_watermark()
@@ -89,6 +96,42 @@ class LiveUse:
         self.say(
             f"{len(events)} events read, each once and in the order of its key; nothing of the aborted transaction"
         )
+
+    def _read_from_zones(self) -> None:
+        """A reader in another zone than the store reads history from S3, and one in its zone from the store."""
+        with caller("manager") as headrace:
+            headrace.admin.create_stream(self.scope, HISTORY, scaling=ScalingPolicy.fixed(1))
+        written = [b"%d" % each + b" " * (HISTORY_EVENT_BYTES - len(b"%d" % each)) for each in range(HISTORY_EVENTS)]
+        with caller("writer") as headrace, headrace.writer(self.scope, HISTORY) as writer:
+            writer.write_batch(written, ["one"] * len(written))
+            writer.flush()
+        with caller("reader") as headrace:
+            own = headrace.admin.endpoint(self.scope, HISTORY, 0).zone
+            self._await_history(headrace)
+        other = next(each["HEADRACE_ZONE"] for each in store_environments() if each["HEADRACE_ZONE"] != own)
+        sent = {}
+        for zone in (other, own):
+            before = bytes_sent_by_stores()
+            with caller("reader", zone=zone) as headrace:
+                if (read := read_events(headrace, self.scope, HISTORY)) != written:
+                    raise CheckFailedError(f"{len(read)} events were read in {zone}, not those that were written")
+            sent[zone] = bytes_sent_by_stores() - before
+        size = HISTORY_EVENTS * HISTORY_EVENT_BYTES
+        if sent[other] * 10 > size or sent[own] < size:
+            raise CheckFailedError(f"the store in {own} sent {sent} of {size} bytes")
+        with caller("manager") as headrace:
+            headrace.admin.seal_stream(self.scope, HISTORY)
+            headrace.admin.delete_stream(self.scope, HISTORY)
+        self.say(f"{size} bytes read in {other} and in {own}: the store in {own} sent {sent[other]} and {sent[own]}")
+
+    def _await_history(self, headrace: Headrace) -> None:
+        """Until S3 has all of it."""
+        deadline = time.monotonic() + PATIENCE_S
+        (end,) = headrace.admin.stream_cut(self.scope, HISTORY, at="latest").offsets.values()
+        while headrace.admin.chunks(self.scope, HISTORY, 0, from_offset=0, to_offset=end).stored_until < end:
+            if time.monotonic() > deadline:
+                raise CheckFailedError(f"S3 has not all of the stream within {PATIENCE_S} s")
+            time.sleep(1)
 
     def _read_with_spark(self) -> None:
         command = [sys.executable, "-m", "rehearsal.spark_read", api_url(), self.scope, STREAM]
@@ -159,6 +202,24 @@ class LiveUse:
             self.say(f"no dead letters; copies of logs: {sorted({each.copies or 0 for each in logs})}")
 
 
+def store_environments() -> list[dict[str, str]]:
+    """The variables of the tasks of stores."""
+    tasks = json.loads(TASK_LIST.read_text())
+    return [each["environment"] for each in tasks if each["service"].startswith(STORES)]
+
+
+def bytes_sent_by_stores() -> int:
+    """The data that the running stores have sent to readers."""
+    sent = 0
+    for environment in store_environments():
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{environment['HEADRACE_HEALTH_PORT']}/metrics", timeout=10
+        ) as page:
+            lines = page.read().decode().splitlines()
+        sent += sum(int(float(line.split()[-1])) for line in lines if line.startswith("headrace_read_bytes_total"))
+    return sent
+
+
 def write_numbers(headrace: Headrace, scope: str, first: int, end: int) -> None:
     """Write the numbers from `first` to `end` - 1, number n with the key n % KEYS."""
     with headrace.writer(scope, STREAM) as writer:
@@ -168,11 +229,11 @@ def write_numbers(headrace: Headrace, scope: str, first: int, end: int) -> None:
         writer.flush()
 
 
-def read_events(headrace: Headrace, scope: str) -> list[bytes]:
+def read_events(headrace: Headrace, scope: str, stream: str = STREAM) -> list[bytes]:
     """All events from the head to the tail as it is now."""
     events: list[bytes] = []
-    end = headrace.admin.stream_cut(scope, STREAM, at="latest")
-    with headrace.reader(scope, STREAM, start="earliest", end=end) as reader:
+    end = headrace.admin.stream_cut(scope, stream, at="latest")
+    with headrace.reader(scope, stream, start="earliest", end=end) as reader:
         while (batch := reader.read_batch()) is not None:
             events += batch.events
     return events

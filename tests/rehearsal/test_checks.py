@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rehearsal import checks, leftovers
 
 
@@ -23,6 +25,26 @@ def test_events_out_of_order_are_named():
 
 def test_events_that_were_never_written_are_named():
     assert "1 events were never written, first [7]" in checks.reading_problems(1, [0, 7], keys=2)
+
+
+STARTED, ENDED = "store-0: task 1a of revision 2 started", "store-0: task 1a ended, exit code 3 BY ITSELF"
+LOG = [f"12:00:00 {line}" for _ in range(3) for line in (STARTED, ENDED)]
+
+
+def test_a_broken_image_harms_its_own_tasks_only():
+    assert checks.broken_image_problems(LOG, "store-0", 3) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "problem"),
+    [
+        (LOG[:4], "2 tasks of store-0 started and 2 ended by themselves, not 3"),
+        ([*LOG, "12:00:01 store-1: task 2b gets SIGTERM"], "unexpected: store-1: task 2b gets SIGTERM"),
+        ([*LOG, "12:00:01 store-0: task 1a healthy after 3 s"], "unexpected: store-0: task 1a healthy after 3 s"),
+    ],
+)
+def test_what_else_a_broken_image_does_is_named(log: list[str], problem: str):
+    assert checks.broken_image_problems(log, "store-0", 3) == [problem]
 
 
 def test_lines_about_denials_are_found_once_each():

@@ -116,6 +116,14 @@ def test_a_null_body_is_answered_with_nothing():
     assert sent == [(204, b""), (200, b"body")]
 
 
+def test_services_of_aws_send_events():
+    """Step Functions of the emulator says itself that it may."""
+    module = SimpleNamespace(_put_events=lambda data, allow_aws_source=False: (data, allow_aws_source))
+    patches.accept_events_of_services(FakeEmulator(services__eventbridge=module))
+    assert module._put_events("entries") == ("entries", True)
+    assert module._put_events("entries", allow_aws_source=True) == ("entries", True)
+
+
 def test_functions_have_no_packages_of_the_emulator():
     module = SimpleNamespace(_detect_runtime_binary=lambda runtime: ("venv/python" if runtime else "", "script"))
     patches.run_functions_without_packages(FakeEmulator(core__lambda_runtime=module))
