@@ -24,6 +24,7 @@ from headrace.certificate_names import (
 )
 from headrace.codec.certificates import TrustBundle, leaf_secret_text
 from headrace.metadata.trust import find_trust, write_trust
+from headrace.model.certificate_authorities import LEAF_LIFE_S
 from headrace.model.tls_modes import TlsMode
 from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import MetadataStore
@@ -90,11 +91,11 @@ class LocalCertificates:
         self._stopping.set()
         self._renewals.join()
 
-    def issue(self) -> None:
-        """Write each file. A reader never sees a part of it."""
+    def issue(self, life_s: int = LEAF_LIFE_S) -> None:
+        """Write each file, with a certificate that ends after `life_s`. A reader never sees a part of it."""
         from headrace.certificates.profile import issue_leaf
 
-        now_s = self._clock.now_ms() // 1_000
+        now_s = self._clock.now_ms() // 1_000 + life_s - LEAF_LIFE_S
         for leaf in (*self._stores, self._bridge):
             authority, names = self._authority, (*certified_names(leaf.label, EXTERNAL_DOMAIN), LOCAL_NAME)
             secret = issue_leaf(

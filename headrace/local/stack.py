@@ -295,8 +295,6 @@ class LocalStack:
         self._stores_stopped_well = False
         self._parts.callback(self._stop_stores)
         self.stores.start()
-        if self._external is not None:
-            self._external.start()
 
     def _prepare_tls(self) -> None:
         """Make what the mode needs and the stack does not have yet: certificates, and ports for clients outside."""
@@ -310,6 +308,7 @@ class LocalStack:
         if self._tls is TlsMode.REQUIRED and self._external is None:
             self._external = ExternalPorts(count, lambda: [(each.host, each.port) for each in self.stores.statuses])
             self._parts.callback(self._external.stop)
+            self._external.start()
 
     def _store_environment(self, index: int) -> dict[str, str]:
         """All variables of a store."""
@@ -330,7 +329,6 @@ class LocalStack:
         Raises:
             LocalStackError: a part does not start again, or the copies are not there in time.
         """
-        was_outside = self._external is not None
         functions_come_last = self._tokens.directory is not None and not tokens
         self._tls = tls
         self._tokens = local_tokens(self.world.directory.parent, self._clock, wanted=tokens)
@@ -343,8 +341,6 @@ class LocalStack:
         self._await_copies()
         if functions_come_last:
             self._renew_functions()
-        if self._external is not None and not was_outside:
-            self._external.start()
         if self._bridge is not None:
             self._bridge.stop()
             self._start_bridge(self.world)

@@ -11,10 +11,13 @@ from day_stack import day_stack
 from ordered_stack import OrderedStack
 from steady_work import SteadyWork
 
+from headrace.model.certificate_authorities import LEAF_LIFE_S
+
 
 @pytest.fixture
-def stack(tmp_path: Path) -> Iterator[OrderedStack]:
-    with day_stack(tmp_path, SERVICES) as running:
+def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[OrderedStack]:
+    """A parameter says for how many seconds the first certificates are valid."""
+    with day_stack(tmp_path, SERVICES, getattr(request, "param", LEAF_LIFE_S)) as running:
         yield running
 
 

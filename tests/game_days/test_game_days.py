@@ -7,9 +7,12 @@ import resource
 import shutil
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +25,82 @@ from steady_work import EVENTS, SCOPE, SteadyWork, until
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.token_key_editors import TokenKeyFileEditor, revoke, rotate
 from headrace.adapters.token_keys import LIFE_MAX_S
+from headrace.certificate_names import dns_name, store_label
 from headrace.cli import main
 from headrace.cli.outcome import ExitCode
 from headrace.client import connect
 from headrace.doctor.examination import examine_deployment
 from headrace.doctor.findings import Verdict
 from headrace.local.tokens import KEYS_NAME
+from headrace.model.certificate_authorities import LEAF_LIFE_S
+from headrace.model.container_logs import COPIES
+from headrace.model.dead_letters import DeadLetterStatus
 from headrace.model.errors import HeadraceError
+from headrace.wire.tls import client_context
 
 HALF_OPEN = 2_000
 OUTAGE_S = 20.0
 """Longer than a lease."""
 JOURNAL_ROOM_BYTES = 64 * 1024
 BURST = 5_000
+FIRST_CERTIFICATES_S = 3_600
+LAST_CERTIFICATES_S = 150
+"""Longer than the stores need to load them."""
+OVER = {DeadLetterStatus.DONE, DeadLetterStatus.REPLAYED}
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A day that runs: its stack, the work on it, what can be seen, and the signals that must come."""
+
+    stack: OrderedStack
+    work: SteadyWork
+    logs: StoreLogs
+    alarms: Alarms
+    doctor: Callable[[], set[str]]
+    signals: Signals
+    before: set[str]
+    """What the doctor found before the fault."""
+
+    def store(self, index: int) -> dict[str, Any]:
+        found: dict[str, Any] = self.stack.state["segmentStores"][index]
+        return found
+
+    def await_checks(self) -> None:
+        missing = set(self.signals.checks)
+        assert not missing & self.before, "they would come without the fault"
+
+        def have_come() -> bool:
+            missing.difference_update(self.doctor())
+            return not missing
+
+        until(have_come, self.work, f"the doctor does not find {self.signals.checks}")
+
+    def await_events(self) -> None:
+        for event in self.signals.events:
+            until(partial(self.logs.events, event), self.work, f"no store logs {event}")
+
+    def await_metrics(self) -> None:
+        for name in self.signals.metrics:
+            until(partial(self.logs.reported, name), self.work, f"no store reports {name}")
+
+    def await_alarms(self) -> None:
+        for name in self.signals.alarms:
+            until(partial(self.alarms.is_breached, name, self.logs), self.work, f"nothing raises {name}")
+
+    def end(self) -> None:
+        """All is as before the fault, and the work has lost nothing."""
+        until(lambda: self.doctor() <= self.before, self.work, "the doctor does not find all well")
+        self.work.await_progress()
+        self.work.end()
 
 
 @pytest.fixture
-def doctor(stack: OrderedStack) -> Iterator[Callable[[], set[str]]]:
-    """Asks the doctor for the checks that find something wrong. It has none while the controller does not answer."""
+def day(
+    stack: OrderedStack, work: SteadyWork, logs: StoreLogs, alarms: Alarms, request: pytest.FixtureRequest
+) -> Iterator[Day]:
+    """The day of the test. The doctor finds nothing while the controller does not answer."""
+    signals = next(day.signals for day in DAYS if day.test == request.node.originalname)
     with connect(stack.url) as headrace:
 
         def unwell() -> set[str]:
@@ -49,13 +110,7 @@ def doctor(stack: OrderedStack) -> Iterator[Callable[[], set[str]]]:
                 return set()
             return {each.check for each in findings if each.verdict in (Verdict.WARNING, Verdict.FAILURE)}
 
-        yield unwell
-
-
-@pytest.fixture
-def signals(request: pytest.FixtureRequest) -> Signals:
-    """Those that are declared for the day of the test."""
-    return next(day.signals for day in DAYS if day.test == request.node.originalname)
+        yield Day(stack, work, logs, alarms, unwell, signals, unwell())
 
 
 @contextmanager
@@ -67,152 +122,123 @@ def _stopped(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def _store(stack: OrderedStack, index: int) -> dict[str, Any]:
-    found: dict[str, Any] = stack.state["segmentStores"][index]
-    return found
-
-
-def _await_checks(work: SteadyWork, doctor: Callable[[], set[str]], checks: tuple[str, ...], before: set[str]) -> None:
-    missing = set(checks)
-    assert not missing & before, "they would come without the fault"
-
-    def have_come() -> bool:
-        missing.difference_update(doctor())
-        return not missing
-
-    until(have_come, work, f"the doctor does not find {checks}")
-
-
-def _await_events(work: SteadyWork, logs: StoreLogs, events: tuple[str, ...]) -> None:
-    for event in events:
-        until(lambda event=event: logs.events(event) > 0, work, f"no store logs {event}")
-
-
-def _await_metrics(work: SteadyWork, logs: StoreLogs, names: tuple[str, ...]) -> None:
-    for name in names:
-        until(lambda name=name: logs.reported(name) > 0, work, f"no store reports {name}")
-
-
-def _await_alarms(work: SteadyWork, alarms: Alarms, logs: StoreLogs, names: tuple[str, ...]) -> None:
-    for name in names:
-        until(lambda name=name: alarms.is_breached(name, logs), work, f"nothing raises {name}")
-
-
-def _await_well(work: SteadyWork, doctor: Callable[[], set[str]], before: set[str]) -> None:
-    until(lambda: doctor() <= before, work, "the doctor does not find all well")
-    work.await_progress()
-
-
-def test_killed_task(
-    stack: OrderedStack, work: SteadyWork, logs: StoreLogs, doctor: Callable[[], set[str]], signals: Signals
-):
-    before = doctor()
-    store = _store(stack, 1)
+def test_killed_task(day: Day):
+    store = day.store(1)
     directory = Path(store["dataDir"])
     gone = directory.with_name(f"{directory.name}-gone")
     directory.rename(gone)
     os.kill(store["pid"], signal.SIGKILL)
     shutil.rmtree(gone)
-    _await_checks(work, doctor, signals.checks, before)
-    _await_events(work, logs, signals.events)
-    _await_well(work, doctor, before)
-    work.end()
+    day.await_checks()
+    day.await_events()
+    day.end()
 
 
 @pytest.mark.nightly
-def test_isolated_zone(
-    stack: OrderedStack, work: SteadyWork, logs: StoreLogs, doctor: Callable[[], set[str]], signals: Signals
-):
-    before = doctor()
-    with _stopped(_store(stack, 2)["pid"]):
-        _await_checks(work, doctor, signals.checks, before)
-        work.await_progress()
-    _await_events(work, logs, signals.events)
-    _await_well(work, doctor, before)
-    work.end()
+def test_isolated_zone(day: Day):
+    with _stopped(day.store(2)["pid"]):
+        day.await_checks()
+        day.work.await_progress()
+    day.await_events()
+    day.end()
 
 
 @pytest.mark.nightly
-def test_dynamodb_unreachable(
-    stack: OrderedStack,
-    work: SteadyWork,
-    logs: StoreLogs,
-    doctor: Callable[[], set[str]],
-    signals: Signals,
-    capsys: pytest.CaptureFixture[str],
-):
-    before = doctor()
-    stack.order("unreachable dynamodb")
-    assert main(["doctor", "--url", stack.url, "--retry-s", "0"]) == ExitCode.UNREACHABLE
+def test_dynamodb_unreachable(day: Day, capsys: pytest.CaptureFixture[str]):
+    day.stack.order("unreachable dynamodb")
+    assert main(["doctor", "--url", day.stack.url, "--retry-s", "0"]) == ExitCode.UNREACHABLE
     assert "DynamoDB did not serve this" in capsys.readouterr().err
     time.sleep(OUTAGE_S)
-    stack.order("well")
-    _await_events(work, logs, signals.events)
-    _await_metrics(work, logs, signals.metrics)
-    _await_well(work, doctor, before)
-    work.end()
+    day.stack.order("well")
+    day.await_events()
+    day.await_metrics()
+    day.end()
 
 
 @pytest.mark.nightly
-def test_throttled_s3(
-    stack: OrderedStack,
-    work: SteadyWork,
-    logs: StoreLogs,
-    alarms: Alarms,
-    doctor: Callable[[], set[str]],
-    signals: Signals,
-):
-    before = doctor()
-    stack.order("throttled s3")
-    _await_events(work, logs, signals.events)
-    _await_alarms(work, alarms, logs, signals.alarms)
-    work.await_progress()
-    stack.order("well")
-    _await_well(work, doctor, before)
-    work.end()
+def test_throttled_s3(day: Day):
+    day.stack.order("throttled s3")
+    day.await_events()
+    day.await_alarms()
+    day.work.await_progress()
+    day.stack.order("well")
+    day.end()
 
 
 @pytest.mark.nightly
-def test_full_volume(
-    stack: OrderedStack,
-    work: SteadyWork,
-    logs: StoreLogs,
-    alarms: Alarms,
-    doctor: Callable[[], set[str]],
-    signals: Signals,
-):
+def test_full_volume(day: Day):
     """No file of the process may grow, as on a volume without room."""
-    before = doctor()
-    resource.prlimit(_store(stack, 1)["pid"], resource.RLIMIT_FSIZE, (JOURNAL_ROOM_BYTES, JOURNAL_ROOM_BYTES))
-    _await_events(work, logs, signals.events)
-    _await_alarms(work, alarms, logs, signals.alarms)
-    _await_well(work, doctor, before)
-    work.end()
+    resource.prlimit(day.store(1)["pid"], resource.RLIMIT_FSIZE, (JOURNAL_ROOM_BYTES, JOURNAL_ROOM_BYTES))
+    day.await_events()
+    day.await_alarms()
+    day.end()
 
 
 @pytest.mark.nightly
-def test_revoked_key(
-    stack: OrderedStack, work: SteadyWork, logs: StoreLogs, doctor: Callable[[], set[str]], signals: Signals
-):
-    before = doctor()
-    editor, clock = TokenKeyFileEditor(stack.directory / KEYS_NAME), SystemClock()
+def test_revoked_key(day: Day):
+    editor, clock = TokenKeyFileEditor(day.stack.directory / KEYS_NAME), SystemClock()
     keys = rotate(editor, clock, LIFE_MAX_S)
     revoke(editor, keys.signing_key(clock.now_ms() / 1_000).key_id, clock)
-    _await_events(work, logs, signals.events)
-    _await_metrics(work, logs, signals.metrics)
-    _await_well(work, doctor, before)
-    work.end()
+    day.await_events()
+    day.await_metrics()
+    day.end()
 
 
-def test_half_open_connections(stack: OrderedStack, work: SteadyWork, logs: StoreLogs, signals: Signals):
-    store = _store(stack, 0)
+@pytest.mark.nightly
+@pytest.mark.parametrize("stack", [FIRST_CERTIFICATES_S], indirect=True)
+def test_expired_certificate(day: Day):
+    """A store reads its certificate each minute, since less than a day is left. The next one ends in a few minutes."""
+    day.await_alarms()
+    loaded = day.logs.events("certificate_loaded")
+    day.stack.order(f"certificates {LAST_CERTIFICATES_S}")
+    until(
+        lambda: day.logs.events("certificate_loaded") >= loaded + COPIES,
+        day.work,
+        "the stores do not load the certificates",
+    )
+    with connect(day.stack.url) as headrace:
+        trust = headrace.admin.trust.authorities().pem
+    ends = [_certificate_end_s(day.store(index), trust) for index in range(COPIES)]
+    until(lambda: time.time() > max(ends), day.work, "the certificates do not end")
+    for index in range(COPIES):
+        with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
+            _certificate_end_s(day.store(index), trust)
+    day.work.await_progress()
+    day.await_events()
+    day.await_metrics()
+    day.stack.order(f"certificates {LEAF_LIFE_S}")
+    until(lambda: all(_has_certificate(day.store(each), trust) for each in range(COPIES)), day.work, "none is loaded")
+    day.end()
+
+
+def _certificate_end_s(store: dict[str, Any], trust: str) -> float:
+    """The end of the certificate that the store shows to a new client."""
+    context = client_context(trust)
+    name = dns_name(store_label(int(store["id"].rpartition("-")[2])))
+    with (
+        socket.create_connection((store["host"], store["port"])) as plain,
+        context.wrap_socket(plain, server_hostname=name) as encrypted,
+    ):
+        shown = encrypted.getpeercert()
+    assert shown is not None
+    return ssl.cert_time_to_seconds(str(shown["notAfter"]))
+
+
+def _has_certificate(store: dict[str, Any], trust: str) -> bool:
+    try:
+        return bool(_certificate_end_s(store, trust))
+    except ssl.SSLCertVerificationError:
+        return False
+
+
+def test_half_open_connections(day: Day):
+    store = day.store(0)
     with _open_files(2 * HALF_OPEN), ExitStack() as held:
         for _ in range(HALF_OPEN):
             held.enter_context(socket.create_connection((store["host"], store["port"])))
-        work.await_progress()
-        _await_events(work, logs, signals.events)
-    work.await_progress()
-    work.end()
+        day.work.await_progress()
+        day.await_events()
+    day.end()
 
 
 @contextmanager
@@ -227,16 +253,45 @@ def _open_files(count: int) -> Iterator[None]:
 
 
 @pytest.mark.nightly
-def test_burst_of_one_key(stack: OrderedStack, work: SteadyWork):
+def test_burst_of_one_key(day: Day):
     """The events of the burst have a stream of their own segments' owner: they share stores and connections."""
-    with connect(stack.url) as headrace:
+    with connect(day.stack.url) as headrace:
         headrace.admin.create_stream(SCOPE, "burst")
         with headrace.writer(SCOPE, "burst") as writer:
             for number in range(BURST):
                 writer.write(b"%d" % number, routing_key="one")
-            work.await_progress()
+            day.work.await_progress()
         headrace.admin.seal_stream(SCOPE, "burst")
         with headrace.reader(SCOPE, "burst", start="earliest") as reader:
             assert [int(event.event) for event in reader] == list(range(BURST))
         assert headrace.admin.stream_cut(SCOPE, EVENTS, at="latest").positions
-    work.end()
+    day.end()
+
+
+@pytest.mark.nightly
+def test_replay_of_dead_letters(day: Day):
+    day.stack.order("one-attempt")
+    day.stack.order("stop-stores")
+    with connect(day.stack.url) as headrace:
+
+        def ids_of_segments() -> set[int]:
+            return {each.segment_id for each in headrace.admin.segments(SCOPE, EVENTS)}
+
+        before = ids_of_segments()
+        split = headrace.admin.segments(SCOPE, EVENTS)[0]
+        halves = [(split.low, (split.low + split.high) / 2), ((split.low + split.high) / 2, split.high)]
+        headrace.admin.scale_stream(SCOPE, EVENTS, seal=[split.segment_id], ranges=halves, wait=False)
+        day.await_checks()
+        day.stack.order("start-stores")
+        letters = headrace.admin.dead_letters
+        replayed = [each.letter for each in letters.page().letters]
+        for letter in [*replayed, *replayed]:
+            letters.replay(letter)
+        until(lambda: {each.status for each in letters.page().letters} <= OVER, day.work, "a letter is not done")
+        until(lambda: split.segment_id not in ids_of_segments(), day.work, "nothing is split")
+        for letter in replayed:
+            letters.drop(letter)
+        day.work.await_progress()
+        assert len(ids_of_segments() & before) == len(before) - 1
+        assert len(ids_of_segments() - before) == len(halves), "it is split twice"
+    day.end()

@@ -1,35 +1,42 @@
-"""A local stack of three stores for game days: its AWS can fail, and its stores log and demand tokens as on AWS.
+"""A local stack of three stores for game days: its AWS can fail. Stores log and demand TLS and tokens as on AWS.
 
-`python day_stack.py DIRECTORY STORES SERVICE...` runs it; each store reports its metrics as one of the services. The
-order `unreachable dynamodb` lets a service fail, `throttled s3` throttles one, and `well` ends both.
+`python day_stack.py DIRECTORY STORES CERTIFICATES_S SERVICE...` runs it; each store reports its metrics as one of the
+services, and its first certificate ends after so many seconds. `_ORDERS` are its orders.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from aws_faults import AwsFaults
 from ordered_stack import OrderedStack, ordered_stack, say, serve_orders, stack_options
 
+from headrace.local.resources import aws_client
 from headrace.local.stack import LocalStack, StackOptions
+from headrace.model.certificate_authorities import LEAF_LIFE_S
 from headrace.model.container_logs import COPIES
+from headrace.model.tls_modes import TlsMode
+from headrace.topology import REQUESTS_QUEUE
 
 
 @contextmanager
-def day_stack(directory: Path, services: Sequence[str]) -> Iterator[OrderedStack]:
+def day_stack(directory: Path, services: Sequence[str], certificates_s: int = LEAF_LIFE_S) -> Iterator[OrderedStack]:
     """Run the stack with its data in `directory`, and stop it."""
-    with ordered_stack(__file__, directory, COPIES, *services, environment={"HEADRACE_LOG_FORMAT": "json"}) as stack:
+    arguments = (COPIES, certificates_s, *services)
+    with ordered_stack(__file__, directory, *arguments, environment={"HEADRACE_LOG_FORMAT": "json"}) as stack:
         yield stack
 
 
 class _Stack(LocalStack):
     """Stores and functions reach the emulator through a proxy."""
 
-    def __init__(self, options: StackOptions, services: Sequence[str]) -> None:
+    def __init__(self, options: StackOptions, certificates_s: int, services: Sequence[str]) -> None:
         super().__init__(options, say)
+        self._certificates_s = certificates_s
         self._services = services
         self.aws: AwsFaults | None = None
 
@@ -43,16 +50,64 @@ class _Stack(LocalStack):
     def _store_environment(self, index: int) -> dict[str, str]:
         return super()._store_environment(index) | {"HEADRACE_METRICS_SERVICE": self._services[index]}
 
-    def carry_out(self, order: Sequence[str]) -> None:
-        """Let AWS fail, or work."""
+    def _prepare_tls(self) -> None:
+        super()._prepare_tls()
+        self.issue_certificates(str(self._certificates_s))
+
+    def issue_certificates(self, life_s: str) -> None:
+        """Stores whose certificates end within a day load them in a minute."""
+        assert self._certificates is not None
+        self._certificates.issue(int(life_s))
+
+    def fail(self, service: str) -> None:
+        """The service of AWS does not answer."""
         assert self.aws is not None
-        self.aws.unreachable = frozenset(order[1:]) if order[0] == "unreachable" else frozenset()
-        self.aws.throttled = frozenset(order[1:]) if order[0] == "throttled" else frozenset()
+        self.aws.unreachable = frozenset({service})
+
+    def throttle(self, service: str) -> None:
+        assert self.aws is not None
+        self.aws.throttled = frozenset({service})
+
+    def recover(self) -> None:
+        """All services of AWS work."""
+        assert self.aws is not None
+        self.aws.unreachable = self.aws.throttled = frozenset()
+
+    def allow_one_attempt(self) -> None:
+        """A request that fails once becomes a dead letter. On AWS that takes ten attempts, and an hour."""
+        url = self.resources.queue_urls[REQUESTS_QUEUE.name]
+        sqs = aws_client("sqs", self.resources.endpoint)
+        policy = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])["Attributes"]["RedrivePolicy"]
+        redrive = json.dumps(json.loads(policy) | {"maxReceiveCount": 1})
+        sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "1", "RedrivePolicy": redrive})
+
+    def stop_stores(self) -> None:
+        self._stop_stores()
+
+    def start_stores(self) -> None:
+        """Other processes with the same data."""
+        self._start_stores(self.world)
+
+    def carry_out(self, order: Sequence[str]) -> None:
+        """Carry out one of the orders, with its argument."""
+        _ORDERS[order[0]](self, *order[1:])
+
+
+_ORDERS: Mapping[str, Callable[..., None]] = {
+    "unreachable": _Stack.fail,
+    "throttled": _Stack.throttle,
+    "well": _Stack.recover,
+    "certificates": _Stack.issue_certificates,
+    "one-attempt": _Stack.allow_one_attempt,
+    "stop-stores": _Stack.stop_stores,
+    "start-stores": _Stack.start_stores,
+}
 
 
 def main() -> None:
-    _, directory, stores, *services = sys.argv
-    stack = _Stack(stack_options(directory, stores, restart=True, tokens=True), services)
+    _, directory, stores, certificates_s, *services = sys.argv
+    options = stack_options(directory, stores, restart=True, tokens=True, tls=TlsMode.REQUIRED)
+    stack = _Stack(options, int(certificates_s), services)
     serve_orders(stack, stack.carry_out)
 
 

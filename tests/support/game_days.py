@@ -32,9 +32,9 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class GameDay:
-    """One day. `on_aws` are shell commands, `heal` those that end the fault; `test` runs the day on a local stack.
+    """One day. `on_aws` are shell commands, `heal` those that end the fault.
 
-    `more` is what only a deployment shows.
+    `test` runs the day on a local stack, or `phase` of a rehearsal plays it. `more` is what only a deployment shows.
     """
 
     name: str
@@ -47,6 +47,7 @@ class GameDay:
     abort: str
     more: str = ""
     test: str = ""
+    phase: str = ""
 
 
 _LOST: Final = "a writer or a reader fails, or the canary fails for more than three minutes"
@@ -188,12 +189,20 @@ _OTHERS: Final = (
     GameDay(
         "expired-certificate",
         "A certificate expires",
-        "The alarm comes a week before. After the end new connections are refused, and those that are open go on.",
-        "The function that issues certificates is stopped until `CertificateDaysLeft` is below 7.",
+        "The alarm comes a week before. After the end new connections are refused, and those that are open go on. A "
+        "new certificate is used within a minute.",
+        "The function that issues certificates is stopped until `CertificateDaysLeft` is below 7, and on the local "
+        "stack until the certificates have ended.",
         "aws lambda put-function-concurrency --function-name headrace-certificates --reserved-concurrent-executions 0",
         "aws lambda delete-function-concurrency --function-name headrace-certificates",
-        Signals(alarms=("headrace-store-ZONE-certificate-expiry", "headrace-certificates-stopped")),
-        "less than a day is left",
+        Signals(
+            events=("certificate_not_loaded", "handshake_failed"),
+            metrics=("TlsFailures",),
+            alarms=("headrace-store-ZONE-certificate-expiry",),
+        ),
+        "less than a day is left in a deployment",
+        more="`headrace-certificates-stopped`, a day after the function was stopped.",
+        test="test_expired_certificate",
     ),
     GameDay(
         "half-open-connections",
@@ -229,12 +238,13 @@ _OTHERS: Final = (
         "broken-image",
         "A broken image is deployed",
         "The deployment of the first zone fails and is rolled back. The stores of the other zones are not touched.",
-        "The image ends at its start: `segmentstore_fargate/__main__.py` begins with `raise SystemExit(1)`.",
+        "The image ends at its start: `segmentstore_fargate/__main__.py` is `raise SystemExit(1)`.",
         "npx cdk deploy --all",
         "git checkout segmentstore_fargate/__main__.py && npx cdk deploy --all",
         Signals(),
         "a second zone loses its store",
         more="The mail `headrace-deployment-rolled-back`.",
+        phase="deployment of a broken image",
     ),
     GameDay(
         "replay-of-dead-letters",
@@ -243,8 +253,8 @@ _OTHERS: Final = (
         "twice.",
         "Requests fail because no store runs, and their letters are replayed when the stores are back.",
         _commands("""
-            # While no store runs ("stop all stores" in deploy.md), of a stream with the segments 0 and 1:
-            headrace segment merge day/events 0 1 --no-wait
+            # While no store runs ("stop all stores" in deploy.md):
+            headrace segment split day/events 0@0 --no-wait
             # When headrace-QUEUE-dead-letters is raised, and the stores run again:
             for letter in $(headrace dead-letter list --json | jq -r '.letters[].letter'); do
                 headrace dead-letter replay $letter; headrace dead-letter replay $letter; done
@@ -253,6 +263,7 @@ _OTHERS: Final = (
         Signals(checks=("dead-letters",)),
         "a letter is `STUCK` after its replay",
         more="`headrace-QUEUE-dead-letters`.",
+        test="test_replay_of_dead_letters",
     ),
     GameDay(
         "restore-drill",
@@ -283,7 +294,7 @@ def _section(day: GameDay) -> str:
     ]
     signals += [f"the alarm [`{each}`](runbooks.md#{each.lower()})" for each in day.signals.alarms]
     signals += [f"`headrace doctor`: the check `{each}`" for each in day.signals.checks]
-    where = f"On the local stack: `{day.test}`." if day.test else "Only in a deployment."
+    where = f"On the local stack: `{day.test}`." if day.test else f"In `make rehearse`: *{day.phase}*."
     lines = [
         f"### {day.title}",
         "",

@@ -154,7 +154,7 @@ class SteadyWork:
         assert set(self.committed) <= set(numbers) <= {*self.committed, *self.uncertain}
 
 
-def until(holds: Callable[[], bool], work: SteadyWork, what: str) -> None:
+def until(holds: Callable[[], object], work: SteadyWork, what: str) -> None:
     """Wait for something while all work goes on; `what` is the message if it does not come."""
     deadline_s = time.monotonic() + HANG_S
     while not holds():
