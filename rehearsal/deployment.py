@@ -308,6 +308,8 @@ class Rehearsal:
 
     def _check_logs(self, phase: Phase) -> None:
         lines = list(self._cloud.log_lines())
+        # The emulator is gone after the run, and the report has only the first line of an error.
+        (LOGS / "functions.log").write_text("\n".join(f"{group} {line}" for group, line in lines))
         if denied := checks.denied_lines(lines):
             raise CheckFailedError("IAM refused what it must allow:\n" + "\n".join(denied))
         if failed := checks.failed_lines(lines):
