@@ -40,8 +40,8 @@ class SteadyWork:
         """Transactions of which the client does not know whether they were committed."""
         self.read: dict[str, list[int]] = defaultdict(list)
         self.read_in_group: dict[str, list[int]] = defaultdict(list)
-        self._writing = [threading.Thread(target=self._guarded, args=(each,)) for each in (self._write, self._transact)]
-        self._reading = [threading.Thread(target=self._guarded, args=(each,)) for each in (self._read, self._take_part)]
+        self._writing = [self._thread(each) for each in (self._write, self._transact)]
+        self._reading = [self._thread(each) for each in (self._read, self._take_part)]
 
     def begin(self) -> None:
         """Make the streams and the group, and let all work."""
@@ -91,6 +91,10 @@ class SteadyWork:
             thread.join(HANG_S)
             self.check()
             assert not thread.is_alive()
+
+    def _thread(self, work: Callable[[Headrace], None]) -> threading.Thread:
+        """It does not keep a test run from ending whose test has failed."""
+        return threading.Thread(target=self._guarded, args=(work,), daemon=True)
 
     def _guarded(self, work: Callable[[Headrace], None]) -> None:
         try:
