@@ -31,6 +31,7 @@ from headrace.cli.outcome import ExitCode
 from headrace.client import connect
 from headrace.doctor.examination import examine_deployment
 from headrace.doctor.findings import Verdict
+from headrace.local.certificates import FILE_NAME
 from headrace.local.tokens import KEYS_NAME
 from headrace.model.certificate_authorities import LEAF_LIFE_S
 from headrace.model.container_logs import COPIES
@@ -89,7 +90,8 @@ class Day:
             until(partial(self.alarms.is_breached, name, self.logs), self.work, f"nothing raises {name}")
 
     def end(self) -> None:
-        """All is as before the fault, and the work has lost nothing."""
+        """All stores run, all is as before the fault, and the work has lost nothing."""
+        until(lambda: all(self.store(each)["pid"] for each in range(COPIES)), self.work, "a store does not run")
         until(lambda: self.doctor() <= self.before, self.work, "the doctor does not find all well")
         self.work.await_progress()
         self.work.end()
@@ -127,6 +129,8 @@ def test_killed_task(day: Day):
     directory = Path(store["dataDir"])
     gone = directory.with_name(f"{directory.name}-gone")
     directory.rename(gone)
+    directory.mkdir()
+    (gone / FILE_NAME).rename(directory / FILE_NAME)  # on AWS the certificate is not on the volume
     os.kill(store["pid"], signal.SIGKILL)
     shutil.rmtree(gone)
     day.await_checks()
