@@ -89,12 +89,12 @@ class Day:
         for name in self.signals.alarms:
             until(partial(self.alarms.is_breached, name, self.logs), self.work, f"nothing raises {name}")
 
-    def end(self) -> None:
+    def end(self, *, may_abort: bool = False) -> None:
         """All stores run, all is as before the fault, and the work has lost nothing."""
         until(lambda: all(self.store(each)["pid"] for each in range(COPIES)), self.work, "a store does not run")
         until(lambda: self.doctor() <= self.before, self.work, "the doctor does not find all well")
         self.work.await_progress()
-        self.work.end()
+        self.work.end(may_abort=may_abort)
 
 
 @pytest.fixture
@@ -298,4 +298,5 @@ def test_replay_of_dead_letters(day: Day):
         day.work.await_progress()
         assert len(ids_of_segments() & before) == len(before) - 1
         assert len(ids_of_segments() - before) == len(halves), "it is split twice"
-    day.end()
+    # A store that loses its claim while it opens a container leaves a gap of epochs. The next one suspects a loss.
+    day.end(may_abort=True)

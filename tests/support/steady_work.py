@@ -10,6 +10,7 @@ from collections.abc import Callable
 from headrace.client import (
     GroupStream,
     Headrace,
+    IllegalStateError,
     ReaderGroupConfiguration,
     ScalingPolicy,
     UnavailableError,
@@ -38,6 +39,8 @@ class SteadyWork:
         self.committed: list[int] = []
         self.uncertain: list[int] = []
         """Transactions of which the client does not know whether they were committed."""
+        self.aborted: list[int] = []
+        """Transactions whose commit was accepted, and which were aborted since stores may have lost events of them."""
         self.read: dict[str, list[int]] = defaultdict(list)
         self.read_in_group: dict[str, list[int]] = defaultdict(list)
         self._writing = [self._thread(each) for each in (self._write, self._transact)]
@@ -68,8 +71,11 @@ class SteadyWork:
             assert time.monotonic() < deadline_s, (before, self._progress())
             time.sleep(PAUSE_S)
 
-    def end(self) -> None:
-        """Stop the writers, seal the streams, and compare what was read with what was written."""
+    def end(self, *, may_abort: bool = False) -> None:
+        """Stop the writers, seal the streams, and compare what was read with what was written.
+
+        Only with `may_abort` a transaction may be aborted whose commit was accepted.
+        """
         self._must_end.set()
         self._join(self._writing)
         with connect(self._url) as headrace:
@@ -81,6 +87,7 @@ class SteadyWork:
             assert dict(self.read) == wanted, "events are lost, repeated or out of order"
             assert dict(self.read_in_group) == wanted, "in the group events are lost, repeated or out of order"
             self._check_transactions(headrace)
+            assert may_abort or not self.aborted
 
     def _progress(self) -> tuple[int, ...]:
         counts = (sum(map(len, each.values())) for each in (self.read, self.read_in_group))
@@ -128,6 +135,10 @@ class SteadyWork:
                 except UnavailableError:
                     if commits:
                         self.uncertain.append(number)
+                except IllegalStateError as error:
+                    if error.specific_code != "transaction_aborted":
+                        raise
+                    self.aborted.append(number)
                 else:
                     self.committed.append(number)
                 number += 1
