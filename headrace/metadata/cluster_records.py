@@ -157,20 +157,26 @@ def snapshot_key(container: int) -> Key:
 
 
 def snapshot_body(pointer: SnapshotPointer) -> dict[str, Any]:
-    return {
+    body = {
         "object": pointer.object_name,
         "length": pointer.length,
         "crc32c": pointer.checksum,
         "epoch": pointer.epoch,
         "clean": pointer.clean,
     }
+    return body | {"restored": True} if pointer.restored else body
 
 
 def decode_snapshot_pointer(body: Mapping[str, Any]) -> SnapshotPointer:
     """The pointer stored in a record body; raises CorruptError if the body is not a pointer."""
     length, checksum, epoch = (record_field(body, name, int) for name in ("length", "crc32c", "epoch"))
     return SnapshotPointer(
-        record_field(body, "object", str), length, checksum, epoch, record_field(body, "clean", bool)
+        record_field(body, "object", str),
+        length,
+        checksum,
+        epoch,
+        record_field(body, "clean", bool),
+        "restored" in body and record_field(body, "restored", bool),
     )
 
 

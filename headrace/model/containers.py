@@ -46,7 +46,8 @@ class SnapshotPointer:
     """The newest snapshot of a container in tier 2: `length` bytes in the object `object_name`, with their CRC-32C.
 
     `epoch` is the epoch of the owner that wrote it. `clean`: the owner wrote it last, when tier 2 had all data. The
-    next owner removes this mark before it serves.
+    next owner removes this mark before it serves. `restored`: a restore of the deployment wrote it. The chunk directory
+    may be newer then, although it is clean.
     """
 
     object_name: str
@@ -54,6 +55,7 @@ class SnapshotPointer:
     checksum: int
     epoch: int
     clean: bool
+    restored: bool = False
 
 
 def containers_of_store(store_index: int, store_count: int, container_count: int) -> tuple[int, ...]:

@@ -108,7 +108,7 @@ def restored_claim(then: ContainerClaim | None, now: ContainerClaim | None) -> C
 
 def restored_pointer(then: SnapshotPointer, epochs: RestoredEpochs) -> SnapshotPointer:
     """The pointer to the same snapshot. It is clean: all data that the container has now is in tier 2."""
-    return replace(then, epoch=epochs.pointer, clean=True)
+    return replace(then, epoch=epochs.pointer, clean=True, restored=True)
 
 
 def restored_next_entry(then: ContainerLog | None, now: ContainerLog | None) -> int | None:

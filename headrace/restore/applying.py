@@ -311,7 +311,7 @@ def _restored_snapshot(
     name = snapshot_name(restored.container, restored.epochs.pointer, SNAPSHOT_NUMBER)
     length = sum(map(len, parts))
     asyncio.run(put_once(deployment.chunks, name, parts))
-    return SnapshotPointer(name, length, checksum, restored.epochs.pointer, clean=True)
+    return SnapshotPointer(name, length, checksum, restored.epochs.pointer, clean=True, restored=True)
 
 
 def _move_positions_back(deployment: Deployment, run: RestoreRun, restored: Mapping[int, RestoredContainer]) -> None:

@@ -144,13 +144,16 @@ SNAPSHOT_POINTER_GOLDEN = {
 def test_golden_value():
     assert snapshot_body(POINTER) == SNAPSHOT_POINTER_GOLDEN
     assert decode_snapshot_pointer(SNAPSHOT_POINTER_GOLDEN) == POINTER
+    restored = replace(POINTER, restored=True)
+    assert snapshot_body(restored) == SNAPSHOT_POINTER_GOLDEN | {"restored": True}
+    assert decode_snapshot_pointer(SNAPSHOT_POINTER_GOLDEN | {"restored": True}) == restored
 
 
 def test_key_of_snapshot_pointer():
     assert snapshot_key(3) == Key("cluster", "snapshot/0003")
 
 
-@pytest.mark.parametrize("change", [{"object": 1}, {"length": "x"}, {"epoch": -1}, {"clean": 1}])
+@pytest.mark.parametrize("change", [{"object": 1}, {"length": "x"}, {"epoch": -1}, {"clean": 1}, {"restored": 1}])
 def test_an_invalid_pointer_is_refused(change: dict[str, Any]):
     with pytest.raises(CorruptError):
         decode_snapshot_pointer(SNAPSHOT_POINTER_GOLDEN | change)

@@ -95,7 +95,7 @@ def test_restored_pointer_is_newer_than_every_log_on_a_disk():
     epochs = restored_epochs([4, 9])
     assert epochs is not None
     pointer = restored_pointer(SnapshotPointer("snapshots/a", 5, 6, 4, clean=False), epochs)
-    assert pointer == SnapshotPointer("snapshots/a", 5, 6, 10, clean=True)
+    assert pointer == SnapshotPointer("snapshots/a", 5, 6, 10, clean=True, restored=True)
 
 
 @pytest.mark.parametrize(

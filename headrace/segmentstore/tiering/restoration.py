@@ -53,8 +53,8 @@ async def restore_container(
         FencedError: the container has another owner already.
         ThrottledError, UnavailableError: tier 2 does not answer.
     """
-    # Epochs are consecutive, so no other store has owned the container since that last snapshot.
-    exact = pointer is not None and pointer.clean and pointer.epoch == directory.epoch - 1
+    # Each owner takes the mark off before it serves. So no owner since then, if there was one, has served the container.
+    exact = pointer is not None and pointer.clean and not pointer.restored
     snapshot = ContainerSnapshot(1, {}, ()) if pointer is None else await snapshots.load(pointer)
     if not exact:
         snapshot = await _reconciled(snapshot, directory)

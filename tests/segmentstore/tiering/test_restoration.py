@@ -204,18 +204,23 @@ async def test_lost_runs_of_another_segment_fail_no_restoration():
 
 
 @pytest.mark.parametrize(
-    ("clean", "later_claims", "exact"), [(True, 1, True), (False, 1, False), (True, 2, False)], ids=str
+    ("clean", "later_claims", "restored", "exact"),
+    [(True, 1, False, True), (False, 1, False, False), (True, 2, False, True), (True, 2, True, False)],
+    ids=str,
 )
-async def test_only_the_last_owner_s_clean_snapshot_is_exact(clean: bool, later_claims: int, exact: bool):
+async def test_only_a_clean_snapshot_is_exact(clean: bool, later_claims: int, restored: bool, exact: bool):
+    """Owners that lost their claims before they served have changed nothing."""
     tier_2 = Tier2()
     await tier_2.snapshots.replace(list(encode_snapshot(ContainerSnapshot(8, {}, [known(number=4)]))), clean=clean)
     for _ in range(later_claims):
         tier_2.claim()
-    restored = await restore_container(tier_2.snapshots, tier_2.directory, await tier_2.snapshots.pointer())
-    names = [segment.name for segment in restored.segments]
-    assert (names, restored.deletions) == (([NAME], {}) if exact else ([], {NAME: 4})), "the directory has nothing"
+    left = await tier_2.snapshots.pointer()
+    assert left is not None
+    snapshot = await restore_container(tier_2.snapshots, tier_2.directory, replace(left, restored=restored))
+    names = [segment.name for segment in snapshot.segments]
+    assert (names, snapshot.deletions) == (([NAME], {}) if exact else ([], {NAME: 4})), "the directory has nothing"
     doubts = (False, 0) if exact else (True, tier_2.epoch)
-    assert (restored.has_records, restored.doubtful_before, restored.next_number) == (*doubts, 8)
+    assert (snapshot.has_records, snapshot.doubtful_before, snapshot.next_number) == (*doubts, 8)
     pointer = await tier_2.snapshots.pointer()
     assert pointer is not None
     assert (pointer.epoch, pointer.clean) == (tier_2.epoch, False)
