@@ -53,7 +53,7 @@ async def restore_container(
         FencedError: the container has another owner already.
         ThrottledError, UnavailableError: tier 2 does not answer.
     """
-    # Each owner takes the mark off before it serves. So no owner since then, if there was one, has served the container.
+    # Each owner takes the mark off before it serves, so no owner since then has served the container.
     exact = pointer is not None and pointer.clean and not pointer.restored
     snapshot = ContainerSnapshot(1, {}, ()) if pointer is None else await snapshots.load(pointer)
     if not exact:
