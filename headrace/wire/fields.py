@@ -399,9 +399,12 @@ class WireCommand(msgspec.Struct, frozen=True):
     TYPE: ClassVar[int]
 
     def __repr__(self) -> str:
-        """Without the token: it opens segments to its reader, so it must not be in logs."""
-        shown = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name != _TOKEN)
+        shown = (f"{name}={value!r}" for name, value in self.__rich_repr__())
         return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Without the token: it opens segments to its reader, so it must not be in logs."""
+        return [(name, getattr(self, name)) for name in self.__struct_fields__ if name != _TOKEN]
 
 
 LAYOUTS: dict[type[WireCommand], Layout] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rich.pretty import pretty_repr
 
 from headrace import wire
 from headrace.model import names, segment_attributes
@@ -22,6 +23,12 @@ def test_a4_every_command_with_a_token_is_in_the_table() -> None:
     with_token = {kind for kind in LAYOUTS if "delegation_token" in kind.__struct_fields__}
     assert with_token == REQUIRED_ACCESS.keys()
     assert Access.NONE not in REQUIRED_ACCESS.values()
+
+
+def test_token_of_a_command_is_not_shown() -> None:
+    command = wire.SealSegment(1, SEGMENT, "abc")
+    assert repr(command) == f"SealSegment(request_id=1, segment={SEGMENT!r})"
+    assert pretty_repr(command) == repr(command)  # Rich asks structs of msgspec for all their fields
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace import wire
 from headrace.model.errors import InvalidRequestError
-from headrace.wire.fields import LAYOUTS, ListStep, Sink
+from headrace.wire.fields import LAYOUTS, Layout, ListStep, Sink
 
 ANY_COMMAND = any_command()
 
@@ -165,3 +165,13 @@ def test_encode_around_data_in_many_parts(parts: list[bytes]) -> None:
     data = b"".join(parts)
     head, tail = wire.encode_around(wire.SegmentRead("s/t", 4, True, False, b"", 7, 300, b"token"), len(data))
     assert head + data + tail == wire.encode(wire.SegmentRead("s/t", 4, True, False, data, 7, 300, b"token"))
+
+
+@pytest.mark.parametrize("kind", LAYOUTS, ids=lambda kind: kind.__name__)
+def test_commands_are_unchangeable(kind: Any) -> None:
+    assert kind.__struct_config__.frozen
+
+
+def test_optional_field_without_a_default_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"SealSegment\.segment may be missing on the wire but has no default"):
+        Layout(wire.SealSegment, optional_from="segment")
