@@ -13,6 +13,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from real_cluster import RealCluster
 
@@ -280,6 +281,16 @@ def test_bytes_of_segments_over_a_restart(real: RealCluster, headrace: Headrace)
                 real.start_store()
             read += window
         assert len(read) == part.end_offset
+
+
+def test_writer_of_bytes_accepts_integers_of_numpy(headrace: Headrace) -> None:
+    headrace.admin.create_stream("shop", "video", scaling=ScalingPolicy.fixed(1))
+    stream = headrace.byte_stream("shop", "video")
+    for offset in (np.int64(0), np.int64(3)):
+        with stream.writer(expected_offset=offset, buffer_bytes=np.int64(1_000)) as writer:  # type: ignore[arg-type]
+            writer.write(b"abc")
+    with stream.reader() as reader:
+        assert reader.available() == 6
 
 
 CHUNK_BYTES = 1_000

@@ -233,6 +233,17 @@ def test_numbers_and_arrays_of_numpy_are_accepted(headrace: Headrace, cluster: C
         headrace.admin.scale_stream("s", "t", seal=[np.int64(0)], ranges=[(np.float64(0), 1.0)])  # type: ignore[list-item]
 
 
+def test_writers_accept_integers_of_numpy(headrace: Headrace, cluster: Cluster):
+    options = WriterOptions(block_bytes=np.int64(1_000), buffer_bytes=np.int32(2_000))  # type: ignore[arg-type]
+    with headrace.writer("s", "t", options) as writer:
+        writer.write(b"x")
+        writer.flush(np.int64(30))  # type: ignore[arg-type]
+    assert cluster.all_events() == [b"x"]
+    with headrace.transactional_writer("s", "t", options) as transactions, transactions.begin() as transaction:
+        transaction.write(b"y")
+        transaction.flush(np.uint8(30))
+
+
 @pytest.mark.parametrize("timeout_s", [float("inf"), 1e300, 10**30])
 def test_a_wait_may_be_endless(headrace: Headrace, cluster: Cluster, timeout_s: float):
     answers = threading.Event()

@@ -16,7 +16,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, SupportsIndex
 
 from headrace.client.ownership import forked, not_picklable, other_loop
 from headrace.client.writing.awaited_changes import Ack, AwaitedChanges
@@ -65,11 +65,12 @@ class BatchAccumulator:
     def __init__(
         self,
         *,
-        block_bytes: int = BLOCK_BYTES,
-        buffer_bytes: int = BUFFER_BYTES,
+        block_bytes: SupportsIndex = BLOCK_BYTES,
+        buffer_bytes: SupportsIndex = BUFFER_BYTES,
         random_position: Callable[[], float] = random.random,
         stream_name: str = "",
     ) -> None:
+        """The sizes are integers of any kind, for example of numpy: users give them."""
         self.stream_name = stream_name
         self.changed = AwaitedChanges()
         self._lock = self.changed.lock
@@ -79,8 +80,8 @@ class BatchAccumulator:
         self.is_reported = False
         self.filled_blocks = 0
         """The number of full blocks so far."""
-        self._block_bytes = block_bytes
-        self._buffer_bytes = buffer_bytes
+        self._block_bytes = int(block_bytes)
+        self._buffer_bytes = int(buffer_bytes)
         self._random_position = random_position
         self._buffered_bytes = 0
         self._failure: HeadraceError | None = None

@@ -44,7 +44,8 @@ def write_many(
 def flush(accumulator: BatchAccumulator, timeout_s: float | None) -> None:
     """Waits until all added events are acknowledged. Raises as `EventWriter.flush`."""
     check_argument("flush: timeout_s", timeout_s, float | None)
-    if not accumulator.wait_until_empty(timeout_s):
+    # An integer of numpy is a number for us, but not for compiled code.
+    if not accumulator.wait_until_empty(None if timeout_s is None else float(timeout_s)):
         raise UnavailableError(f"not all events were acknowledged within {timeout_s} s; the writer retries them")
     if accumulator.failure is not None:
         raise accumulator.failure

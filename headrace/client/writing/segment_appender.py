@@ -18,7 +18,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, SupportsIndex
 
 from headrace import wire
 from headrace.client.backoff import Backoff
@@ -89,14 +89,15 @@ class SegmentAppender:
         writer_id: int,
         new_backoff: Callable[[], Backoff],
         wake: Callable[[Callable[[], None]], object],
-        expected_offset: int | None = None,
+        expected_offset: SupportsIndex | None = None,
         ensure_segment: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`wake(pump)` schedules the call on the event loop from any thread.
 
         `ensure_segment` is awaited before each connection; it creates a segment that does not exist before its first
         event.
-        `expected_offset` is where the first block must be appended, in bytes. None means wherever the segment ends.
+        `expected_offset` is where the first block must be appended, in bytes, as an integer of any kind. None means
+        wherever the segment ends.
         """
         self.segment_id = segment_id
         self.segment_name = segment_name
@@ -108,7 +109,7 @@ class SegmentAppender:
         self._connections = connections
         self._accumulator = accumulator
         self._writer_id = writer_id
-        self._expected_offset = expected_offset
+        self._expected_offset = None if expected_offset is None else int(expected_offset)
         self._blocks_in_flight = BLOCKS_IN_FLIGHT if expected_offset is None else 1
         self._ensure_segment = ensure_segment
         self._backoff = new_backoff()
