@@ -11,6 +11,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from syntax_trees import syntax_tree
 
 from headrace import compiled
 
@@ -80,7 +81,7 @@ def test_code_that_would_behave_differently_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", LISTED)
 def test_bases_of_compiled_classes_are_compiled(path: str) -> None:
     """With another base a class accepts weak references, and the process crashes after its object has gone."""
-    tree = ast.parse((ROOT / path).read_text())
+    tree = syntax_tree((ROOT / path).read_text())
     interpreted = {
         name.asname or name.name
         for node in ast.walk(tree)
