@@ -28,6 +28,8 @@ from headrace.client import (
 )
 from headrace.client.reading import linked_history
 from headrace.client.segment_connections import SegmentConnections
+from headrace.model.chunks import chunk_partition, chunk_sort
+from headrace.ports.metadata_store import Delete
 from headrace.wire.connections.asynchronous import AsyncConnection
 
 EVENT_BYTES = 1000
@@ -200,6 +202,33 @@ def test_a_deleted_segment_ends(stored: Headrace, real: RealCluster, far: Headra
             assert set(reader.position.offsets) == {1 << 32 | 1}
         else:
             assert read(reader, LATER) == list(range(EVENTS + 2 * LATER, EVENTS + 3 * LATER))
+
+
+@pytest.mark.parametrize("sealed_by", ["a seal", "a scale"])
+@pytest.mark.parametrize("on_truncation", ["error", "skip"])
+def test_a_sealed_segment_that_was_truncated_to_its_end_ends(
+    stored: Headrace, real: RealCluster, far: Headrace, sealed_by: str, on_truncation: str
+) -> None:
+    """S3 will never have the bytes at the reader's position."""
+    options = ReaderOptions(from_s3=True, on_truncation=on_truncation)  # type: ignore[arg-type]
+    _truncate(stored, EVENTS + LATER)
+    if sealed_by == "a seal":
+        stored.admin.seal_stream("shop", "t")
+    else:
+        stored.admin.scale_stream("shop", "t", seal=[0], ranges=[(0.0, 1.0)])
+        write(stored, EVENTS + LATER, LATER)
+    store_all(real)
+    for run in real.metadata.query(chunk_partition("shop/t/0.#epoch.0"), first=chunk_sort(0)).records:
+        real.metadata.write(Delete(run.key, run.version))  # as the store does after a while
+    with far.reader("shop", "t", StreamCut.of("shop", "t", {0: 3000}), options=options) as reader:
+        if on_truncation == "error":
+            with pytest.raises(TruncatedError, match="starts at 205000: the bytes at 3000 were truncated"):
+                reader.read_batch(timeout_s=30)
+        elif sealed_by == "a seal":
+            assert reader.read_batch(timeout_s=30) is None
+            assert reader.ended
+        else:
+            assert read(reader, LATER) == list(range(EVENTS + LATER, EVENTS + 2 * LATER))
 
 
 def test_s3_and_controller_may_be_away_for_a_while(stored: Headrace, real: RealCluster, far: Headrace) -> None:

@@ -26,7 +26,12 @@ from headrace.client.ranges.segment_ranges import SegmentRange, ranges_between, 
 from headrace.client.reading.linked_history import LinkedHistory
 from headrace.client.reading.object_iterators import AsyncEventIterator, AsyncObjectIterator
 from headrace.client.reading.read_progress import ReadProgress
-from headrace.client.reading.recorded_successors import after_freeze, recorded_successors, truncated_length
+from headrace.client.reading.recorded_successors import (
+    after_freeze,
+    recorded_successors,
+    sealed_length_behind,
+    truncated_length,
+)
 from headrace.client.reading.segment_stream import (
     ArrowBatch,
     Assembler,
@@ -427,7 +432,7 @@ class AsyncEventReader:
             truncated_length=partial(truncated_length, self._admin, *of_segment),
             # Bytes from S3 come without the times by which they are put in order.
             history=self._history if self._options.order is ReadOrder.ARRIVAL else None,
-            sealed_length=partial(self._admin.sealed_length, *of_segment) if self._options.from_s3 else None,
+            sealed_length=partial(sealed_length_behind, self._admin, *of_segment) if self._options.from_s3 else None,
         )
 
         async def add(batch: AnyBatch) -> None:

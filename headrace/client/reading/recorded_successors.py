@@ -10,7 +10,8 @@ from headrace.api.segments import Successors
 from headrace.client.administration.admin import AsyncAdmin
 from headrace.client.backoff import FIRST_WAIT_S, Backoff
 from headrace.model.backoff import doubled_pause, half_jitter
-from headrace.model.errors import FrozenError, HeadraceError, UnavailableError
+from headrace.model.errors import FrozenError, HeadraceError, TruncatedError, UnavailableError
+from headrace.model.names import segment_name
 
 FROZEN_WAIT_S_MAX = 10.0
 """The longest pause between two questions whether a stream is still frozen. A freeze may take hours."""
@@ -62,3 +63,21 @@ async def truncated_length(admin: AsyncAdmin, scope: str, stream: str, segment_i
         return (await admin.successors(scope, stream, segment_id, as_recorded=True)).truncated_length
     except HeadraceError:
         return None  # the caller has an error of its own
+
+
+async def sealed_length_behind(admin: AsyncAdmin, scope: str, stream: str, segment_id: int, offset: int) -> int | None:
+    """The bytes of a sealed segment of which S3 has nothing at `offset`; None if it may still grow.
+
+    Raises:
+        TruncatedError: the segment was deleted, or these bytes were truncated. S3 lists neither, and will not.
+    """
+    length = await admin.sealed_length(scope, stream, segment_id)
+    if length is not None and offset < length:
+        head = (await admin.stream_cut(scope, stream, at="earliest")).offsets.get(segment_id, 0)
+        if offset < head:
+            raise TruncatedError(
+                f"segment {segment_name(scope, stream, segment_id)} starts at {head}: the bytes at {offset} were "
+                "truncated",
+                details={"startOffset": head},
+            )
+    return length

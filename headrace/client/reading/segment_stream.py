@@ -35,6 +35,8 @@ OnTruncation = Literal["error", "skip"]
 
 AskForLength = Callable[[], Awaitable[int | None]]
 
+AskForSealedLength = Callable[[int], Awaitable[int | None]]
+
 
 class EventBatch(NamedTuple):
     """Consecutive events of one segment. The first starts at `offset`, the last ends at `end_offset`."""
@@ -154,13 +156,13 @@ class SegmentStream(Generic[Batch]):
         assemble: Callable[[int, int], Assembler[Batch]],
         truncated_length: AskForLength = unknown_length,
         history: LinkedHistory | None = None,
-        sealed_length: AskForLength | None = None,
+        sealed_length: AskForSealedLength | None = None,
     ) -> None:
         """`assemble(segment_id, offset)` makes the assembler of the segment's bytes from an offset on.
 
         `truncated_length` asks for the length that the segment had, if a truncation has deleted it. Without `history`
         all bytes come from the store. With `sealed_length` all come from S3: it asks the controller for the length of
-        the segment, None while it may grow, and raises TruncatedError if a truncation has deleted it.
+        the segment, None while it may grow, and raises TruncatedError if what follows an offset was truncated.
         """
         self.segment_id = segment_id
         self.stored_at_us = 0
@@ -271,7 +273,9 @@ class SegmentStream(Generic[Batch]):
                 if batch is not None:
                     await deliver(batch)
 
-    async def _read_stored(self, deliver: Callable[[Batch], Awaitable[None]], sealed_length: AskForLength) -> None:
+    async def _read_stored(
+        self, deliver: Callable[[Batch], Awaitable[None]], sealed_length: AskForSealedLength
+    ) -> None:
         """Reads what S3 has, and looks again for more, until the end."""
         assert self._history is not None, "it lists what S3 has"
         while not self._ended:
@@ -279,7 +283,7 @@ class SegmentStream(Generic[Batch]):
             try:
                 await self._deliver_windows(self._history.stored(self.segment_id, start, self._stop), deliver)
                 if self._next_offset == start and not self._ended:
-                    await self._wait_for_stored(self._history, await sealed_length())
+                    await self._wait_for_stored(self._history, await sealed_length(start))
             except NotFoundError as error:
                 if await self._truncated_length() is None:
                     raise  # the stream was deleted
