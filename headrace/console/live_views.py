@@ -245,7 +245,12 @@ class LiveViews:
         events = size = 0
         has_ended = False
         while size < BYTES_PER_CALL_MAX and self._now_s() - begun_s < SECONDS_PER_CALL_MAX:
-            batch = source.read()
+            try:
+                batch = source.read()
+            except HeadraceError:
+                if not events:
+                    raise
+                break  # the source is past what it gave, and the next call fails if this one would
             if batch is None:
                 has_ended = isinstance(source, StreamSource) and source.has_ended
                 break

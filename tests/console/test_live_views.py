@@ -373,3 +373,27 @@ def test_a_reader_that_failed_is_opened_again(world: World, monkeypatch: pytest.
     world.client.waiting = 2
     assert world.views.look(view).matching == 2
     assert [reader.is_open for reader in world.client.readers] == [False, True]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_was_read_before_a_failure_is_handed_out(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, stored: bool
+) -> None:
+    """The reader is past these events, so that no later call has them."""
+    if stored:
+        world.reach.lost()
+    world.client.waiting = 5
+    view = world.views.open(ORDERS)
+    read_batch = Reader.read_batch
+
+    def fail_at_the_second(self: Reader, timeout_s: float) -> EventBatch:
+        batch = read_batch(self, timeout_s)
+        if batch is None:
+            raise ThrottledError("too many requests") if not stored else UnavailableError("S3 does not answer")
+        return batch
+
+    monkeypatch.setattr(Reader, "read_batch", fail_at_the_second)
+    assert [event.offset for event in world.views.look(view).events] == [0, 10, 20, 30, 40]
+    world.client.waiting = 0
+    with pytest.raises((ThrottledError, UnavailableError)):
+        world.views.look(view)
