@@ -260,6 +260,12 @@ def test_a_time_is_no_place_of_s3(stored: Headrace, far: Headrace, place: str) -
         far.reader("shop", "t", end=place, options=FROM_S3)
 
 
+def test_a_time_window_is_refused_at_once(stored: Headrace, far: Headrace) -> None:
+    """The watermarks are in a segment of their own, and are read from its store."""
+    with far.reader("shop", "t", options=FROM_S3) as reader, pytest.raises(InvalidRequestError, match="no time window"):
+        reader.time_window()
+
+
 def test_options_that_need_the_stores_are_refused() -> None:
     with pytest.raises(InvalidRequestError, match="no order of time"):
         ReaderOptions(order=ReadOrder.TIME, from_s3=True)

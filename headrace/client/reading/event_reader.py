@@ -99,7 +99,7 @@ class ReaderOptions:
 
     With `from_s3` the reader connects to no store: it reads what is in S3, through links that the controller signs. It
     gets events some 5 to 10 seconds later, and later with many segments at the tail. If it gets none for
-    `give_up_after_s` before its end, that fails, too. It has no `ReadOrder.TIME`, since S3 has no times.
+    `give_up_after_s` before its end, that fails, too. It has no `ReadOrder.TIME` and no `time_window`, since S3 has no times.
     """
 
     on_truncation: OnTruncation = "error"
@@ -275,7 +275,10 @@ class AsyncEventReader:
         Raises:
             NotFoundError: the stream was deleted.
             UnavailableError: a store or the controller could not be reached for too long.
+            InvalidRequestError: the reader is `from_s3`: the times are read from a store.
         """
+        if self._options.from_s3:
+            raise InvalidRequestError("a reader from S3 has no time window: only a segment store has the noted times")
         return await self._windows.at(self._progress.offsets)
 
     def __aiter__(self) -> AsyncIterator[EventRead]:
