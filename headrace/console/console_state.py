@@ -22,18 +22,14 @@ from headrace.console.error_pages import Problem
 from headrace.console.event_text import event_line
 from headrace.console.group_watch import GroupWatch
 from headrace.console.live_views import EVENTS_ON_PAGE_MAX, LiveViews
-from headrace.console.store_reach import AWAY, StoreReach
+from headrace.console.store_reach import AWAY, EPOCHS_MEASURED_MAX, StoreReach
 from headrace.model.errors import InvalidRequestError
 from headrace.model.names import check_known_name
-from headrace.model.segments import segment_epoch
 from headrace.ports.clock import Clock
 
 FOLDER = Path(__file__).parent
 TEXT_MAX = 500
 """Characters of a parameter of the address."""
-
-EPOCHS_MEASURED_MAX = 1_000
-"""Between two positions of which a page shows the distance. The controller reads these epochs at each refresh."""
 
 LONG_TEXT_MAX = 20_000
 """Characters of a stream cut, or of a key of a table in hexadecimal digits."""
@@ -59,16 +55,11 @@ class ConsoleState:
         return self.reach.answer_or_none(lambda: self._sampler.sample(stream))
 
     def kept(self, stream: ScopedName, view: StreamView) -> int | None:
-        """The bytes between head and tail; None if that is not known, as `behind`."""
+        """The bytes between head and tail; None if that is not known, as `StoreReach.behind`."""
         if view.epoch <= EPOCHS_MEASURED_MAX:
             return self.reach.answer_or_none(lambda: self.admin.stream_cut_distance(*stream))
-        return self.behind(stream, view, self.admin.stream_cut(*stream, at="earliest").offsets)
-
-    def behind(self, stream: ScopedName, view: StreamView, position: Mapping[int, int]) -> int | None:
-        """The bytes behind a position; None if stores do not answer, or more than EPOCHS_MEASURED_MAX epochs follow."""
-        if view.epoch - min(map(segment_epoch, position)) > EPOCHS_MEASURED_MAX:
-            return None
-        return self.reach.answer_or_none(lambda: self.admin.stream_cut_distance(*stream, from_cut=position))
+        head = self.admin.stream_cut(*stream, at="earliest").offsets
+        return self.reach.behind(stream, head, newest_epoch=view.epoch)
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """The page or the part of a page that a template makes."""

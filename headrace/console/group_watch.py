@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from headrace.api.reader_groups import ReaderGroupView
@@ -63,8 +62,8 @@ class GroupFacts(NamedTuple):
     unassigned: Places = ()
     waiting: tuple[StreamSegmentName, ...] = ()
     lag: GroupLag | None = None
-    behind: Mapping[str, int] | None = None
-    """Unread bytes by stream."""
+    behind: Mapping[str, int | None] | None = None
+    """Unread bytes by stream; None for a stream of which they are not known."""
     cuts: tuple[StreamCut, ...] = ()
     note: str = ""
     age_s: float = 0.0
@@ -91,7 +90,7 @@ class _Measure(NamedTuple):
     at_s: float
     requests: int
     lag: GroupLag | None
-    behind: Mapping[str, int] | None
+    behind: Mapping[str, int | None] | None
     cuts: tuple[StreamCut, ...]
     note: str
 
@@ -241,7 +240,7 @@ class GroupWatch:
             if watched.is_stored:
                 cuts = self._reach.answer(group.recorded_cuts)
                 behind = {f"{cut.scope}/{cut.stream}": self._unread(view, cut) for cut in cuts}
-                return _Measure(now_s, 2 * len(cuts), None, behind, cuts, "")
+                return _Measure(now_s, 3 * len(cuts), None, behind, cuts, "")
             lag, cuts = group.lag(), group.recorded_cuts()
         except TruncatedError as error:
             name = ScopedName(view.scope, view.group)
@@ -251,12 +250,11 @@ class GroupWatch:
         requests = len(cuts) + 2 * len(epochs) + len(lag.segments)
         return _Measure(now_s, requests, lag, lag.bytes_by_stream, cuts, "")
 
-    def _unread(self, view: ReaderGroupView, cut: StreamCut) -> int:
+    def _unread(self, view: ReaderGroupView, cut: StreamCut) -> int | None:
         """The bytes between a cut of the group and the tail of its stream, or the group's end cut."""
         ends = {(each.scope, each.stream): each.end for each in view.configuration.streams}
         end = ends.get((cut.scope, cut.stream))
-        distance = partial(self._client.admin.stream_cut_distance, cut.scope, cut.stream, from_cut=cut, to_cut=end)
-        return self._reach.answer(distance)
+        return self._reach.behind(ScopedName(cut.scope, cut.stream), cut.offsets, end)
 
     def _watched_count(self) -> int:
         with self._lock:

@@ -70,7 +70,7 @@ class Source(Protocol):
 
     def read(self) -> EventBatch | None: ...
     def position(self) -> StreamCut | int: ...
-    def behind(self) -> int: ...
+    def behind(self) -> int | None: ...
     def close(self) -> None: ...
 
 
@@ -325,9 +325,8 @@ class StreamSource:
         assert isinstance(self._start, StreamCut), "a reader that was closed left its position"
         return self._start
 
-    def behind(self) -> int:
-        position = self.position()
-        return self._reach.answer(lambda: self._client.admin.stream_cut_distance(*self._stream, from_cut=position))
+    def behind(self) -> int | None:
+        return self._reach.behind(self._stream, self.position().offsets)
 
     def close(self) -> None:
         if self._reader is not None:

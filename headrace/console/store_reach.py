@@ -8,7 +8,7 @@ not answer what it asks them. Pages wait ANSWER_TIMEOUT_S for that, once in SILE
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from typing import TypeVar
@@ -18,6 +18,7 @@ from headrace.cli.parameters import ScopedName
 from headrace.client import EventReader, Headrace, ReaderGroup, StreamCut
 from headrace.client.places import Place
 from headrace.model.errors import UnavailableError
+from headrace.model.segments import segment_epoch
 
 REACH_TIMEOUT_S = 2.0
 LOST_S = 30.0
@@ -36,6 +37,9 @@ SILENT_S = 15.0
 """After the controller had no answer, pages do not ask for one for so long."""
 
 QUESTIONS_AT_ONCE_MAX = 16
+
+EPOCHS_MEASURED_MAX = 1_000
+"""Between two positions of which a page shows the distance. The controller reads these epochs at each refresh."""
 
 AWAY = "no segment store can be reached from here"
 SILENT = "the segment stores do not answer the controller: they are down, or another store takes over"
@@ -106,6 +110,24 @@ class StoreReach:
             return self.answer(ask)
         except UnavailableError:
             return None
+
+    def behind(
+        self,
+        stream: ScopedName,
+        position: Mapping[int, int],
+        end: StreamCut | None = None,
+        *,
+        newest_epoch: int | None = None,
+    ) -> int | None:
+        """The bytes behind a position; None if stores do not answer, or more than EPOCHS_MEASURED_MAX epochs follow.
+
+        The controller is asked for the newest epoch if the caller does not know it.
+        """
+        admin = self._client.admin
+        newest = admin.get_stream(*stream).epoch if newest_epoch is None else newest_epoch
+        if newest - min(map(segment_epoch, position)) > EPOCHS_MEASURED_MAX:
+            return None
+        return self.answer_or_none(lambda: admin.stream_cut_distance(*stream, from_cut=position, to_cut=end))
 
     def close(self) -> None:
         self._questions.shutdown(wait=False, cancel_futures=True)

@@ -20,14 +20,14 @@ from headrace.cli.parameters import ScopedName
 from headrace.client import SegmentRange, StreamCut
 from headrace.codec.places import parse_number, parse_segment, segment_text
 from headrace.codec.stream_cut_text import stream_cut_text
-from headrace.console.console_state import EPOCHS_MEASURED_MAX, ConsoleState, named, text_parameter
+from headrace.console.console_state import ConsoleState, named, text_parameter
 from headrace.console.event_text import event_page
 from headrace.console.group_watch import GROUPS_PER_STREAM_MAX
 from headrace.console.key_space_layout import hidden_segments, lay_out
 from headrace.console.key_space_svg import Links, Picture, Position, draw, legend, window_text
 from headrace.console.live_views import Followed
 from headrace.console.segment_spans import SpanPage, segments_of_key, spans_of
-from headrace.console.store_reach import AWAY, STORE_PATIENCE_S
+from headrace.console.store_reach import AWAY, EPOCHS_MEASURED_MAX, STORE_PATIENCE_S
 from headrace.console.stream_query import EPOCH_CHOICES, StreamQuery, segment_address
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.limits import EVENT_TIME_MS_MIN
@@ -125,7 +125,8 @@ class StreamPages:
         subscribers = []
         if described.subscribers:
             for subscriber in admin.subscribers.list(*stream)[:SUBSCRIBERS_SHOWN_MAX]:
-                subscribers.append((subscriber, self._console.behind(stream, view, subscriber.offsets)))
+                unread = self._console.reach.behind(stream, subscriber.offsets, newest_epoch=view.epoch)
+                subscribers.append((subscriber, unread))
         subscribers.sort(key=lambda pair: -math.inf if pair[1] is None else -pair[1])
         return self._console.page(
             request, "stream_retention.html", stream=stream, retention=described, subscribers=subscribers

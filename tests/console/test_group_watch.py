@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -86,9 +86,9 @@ class World:
     def answer(self, ask: Callable[[], object]) -> object:
         return ask()
 
-    def stream_cut_distance(self, scope: str, stream: str, *, from_cut: StreamCut, to_cut: object) -> int:
-        assert to_cut is None
-        return 100 - from_cut.offsets[0]
+    def behind(self, stream: ScopedName, position: Mapping[int, int], end: object) -> int:
+        assert (stream, end) == (("s", "t"), None)
+        return 100 - position[0]
 
 
 def group_view(name: str) -> ReaderGroupView:

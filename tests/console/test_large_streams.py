@@ -13,9 +13,9 @@ from real_cluster import RealCluster, connected_to
 
 from headrace.cli import session
 from headrace.client import Headrace, ScalingPolicy
-from headrace.console.console_state import EPOCHS_MEASURED_MAX
 from headrace.console.segment_spans import SEGMENTS_DRAWN_MAX
 from headrace.console.server import ConsoleServer
+from headrace.console.store_reach import EPOCHS_MEASURED_MAX
 from headrace.console.stream_query import EPOCH_CHOICES, EPOCHS_DEFAULT
 from headrace.model.limits import EPOCHS_BETWEEN_MAX
 from headrace.model.names import segment_name

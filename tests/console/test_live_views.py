@@ -64,7 +64,6 @@ class Client:
         self.readers: list[Reader] = []
         self.options: list[ReaderOptions] = []
         self.waiting = 0
-        self.distance = 0
         self.admin = self
 
     def reader(self, scope: str, stream: str, *, start: object, options: ReaderOptions) -> Reader:
@@ -72,15 +71,12 @@ class Client:
         self.options.append(options)
         return self.readers[-1]
 
-    def stream_cut_distance(self, scope: str, stream: str, *, from_cut: StreamCut) -> int:
-        return self.distance
-
 
 class Reach:
-    """What the console knows of the stores. `lost` as `StoreReach`."""
+    """What the console knows of the stores. Methods as `StoreReach`; all streams are `distance` behind."""
 
     def __init__(self) -> None:
-        self.is_reached = True
+        self.is_reached, self.distance = True, 0
 
     def to_stream(self, stream: ScopedName) -> bool:
         return self.is_reached
@@ -93,6 +89,9 @@ class Reach:
 
     def answer(self, ask: Callable[[], object]) -> object:
         return ask()
+
+    def behind(self, stream: ScopedName, position: dict[int, int]) -> int:
+        return self.distance
 
 
 def views_of(world: World, client: Any) -> LiveViews:
@@ -317,7 +316,7 @@ def test_a_store_that_is_reached_again_is_read():
 
 def test_a_stream_is_read_from_s3_while_stores_are_away(world: World):
     world.reach.lost()
-    world.client.waiting, world.client.distance = 5, 70
+    world.client.waiting, world.reach.distance = 5, 70
     view = world.views.open(ORDERS)
     glance = world.views.look(view)
     assert [options.from_s3 for options in world.client.options] == [True]
@@ -333,10 +332,10 @@ def test_a_stream_is_read_from_s3_while_stores_are_away(world: World):
 
 def test_how_far_behind_is_not_asked_at_each_call(world: World):
     world.reach.lost()
-    world.client.distance = 70
+    world.reach.distance = 70
     view = world.views.open(ORDERS)
     assert world.views.look(view).behind == 70
-    world.client.distance = 40
+    world.reach.distance = 40
     assert world.views.look(view).behind == 70
     world.now_s += BEHIND_AGE_S
     assert world.views.look(view).behind == 40

@@ -20,7 +20,7 @@ from headrace.cli.parameters import ScopedName
 from headrace.client import Headrace
 from headrace.console import store_reach
 from headrace.console.server import ConsoleServer
-from headrace.console.store_reach import LOST_S, REACHED_S, SILENT, SILENT_S, StoreReach
+from headrace.console.store_reach import EPOCHS_MEASURED_MAX, LOST_S, REACHED_S, SILENT, SILENT_S, StoreReach
 from headrace.model.errors import NotFoundError, UnavailableError
 
 ORDERS = "/streams/shop/orders"
@@ -220,6 +220,13 @@ class Stores:
         segment = type("Segment", (), {"segment_id": 7})
         return type("Epoch", (), {"sealed": False, "segments": (segment,), "epoch": 0})
 
+    def get_stream(self, scope: str, stream: str) -> Any:
+        return type("View", (), {"epoch": EPOCHS_MEASURED_MAX})
+
+    def stream_cut_distance(self, scope: str, stream: str, *, from_cut: object, to_cut: object) -> int:
+        self.asked += 1
+        return 70
+
     def endpoint(self, scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
         assert segment_id == 7
         return SegmentEndpoint("127.0.0.1", self.port, "z", 0, 0)
@@ -303,4 +310,14 @@ def test_a_refusal_of_one_stream_is_not_that_of_all() -> None:
     with pytest.raises(UnavailableError, match="being created"):
         stores.reach.answer(not_ready)
     assert stores.reach.answer(lambda: 5) == 5
+    stores.reach.close()
+
+
+def test_the_distance_over_very_many_epochs_is_not_asked_for() -> None:
+    """Live views and groups measure it every few seconds, and the controller reads all epochs between."""
+    stores = Stores(0)
+    assert stores.reach.behind(STREAM, {7: 5}, newest_epoch=EPOCHS_MEASURED_MAX + 1) is None
+    assert stores.asked == 0
+    assert stores.reach.behind(STREAM, {7: 5}) == 70
+    assert stores.reach.behind(STREAM, {1 << 32: 5, 2 << 32: 5}, newest_epoch=EPOCHS_MEASURED_MAX + 1) == 70
     stores.reach.close()

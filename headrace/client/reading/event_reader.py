@@ -99,7 +99,7 @@ class ReaderOptions:
 
     With `from_s3` the reader connects to no store: it reads what is in S3, through links that the controller signs. It
     gets events some 5 to 10 seconds later, and later with many segments at the tail. If it gets none for
-    `give_up_after_s` before its end, that fails, too. It has no `ReadOrder.TIME` and no `time_window`, since S3 has no times.
+    `give_up_after_s` before its end, that fails, too. S3 has no times: it has no `ReadOrder.TIME` and no `time_window`.
     """
 
     on_truncation: OnTruncation = "error"
