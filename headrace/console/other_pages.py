@@ -15,7 +15,7 @@ from headrace.cli.stream_describe import Growth
 from headrace.client import TableEntry
 from headrace.codec.places import parse_number
 from headrace.console.console_state import LONG_TEXT_MAX, ConsoleState, named, text_parameter
-from headrace.model.errors import InvalidRequestError, NotFoundError
+from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.names import check_known_name
 
 STREAMS_PER_PAGE = 15
@@ -92,16 +92,9 @@ class OtherPages:
         name = named(request, "key-value table")
         view = self._console.admin.tables.get(*name)
         after = _key(text_parameter(request, "after", LONG_TEXT_MAX))
-        if not self._console.reach.to_table(name):
+        entries = self._entries(name, view.primary_key_length, after)
+        if entries is None:
             return self._console.page(request, "table.html", name=name, view=view, entries=None)
-        entries: list[TableEntry] = []
-        with self._console.client.key_value_table(*name) as table:
-            entries_from = table.entries(first=after[: view.primary_key_length] or None, page=ENTRIES_PER_PAGE + 1)
-            for entry in entries_from:
-                if entry.key.primary + entry.key.secondary > after or not after:
-                    entries.append(entry)
-                if len(entries) > ENTRIES_PER_PAGE:
-                    break
         shown = entries[:ENTRIES_PER_PAGE]
         following = shown[-1].key.primary + shown[-1].key.secondary if len(entries) > len(shown) else None
         return self._console.page(
@@ -112,6 +105,23 @@ class OtherPages:
             entries=shown,
             following=None if following is None else following.hex(),
         )
+
+    def _entries(self, name: ScopedName, primary_key_length: int, after: bytes) -> list[TableEntry] | None:
+        """The entries of a page, and one of the next page; None if the stores are not reached."""
+        reach, entries = self._console.reach, list[TableEntry]()
+        if not reach.to_table(name):
+            return None
+        try:
+            with self._console.client.key_value_table(*name) as table:
+                for entry in table.entries(first=after[:primary_key_length] or None, page=ENTRIES_PER_PAGE + 1):
+                    if entry.key.primary + entry.key.secondary > after or not after:
+                        entries.append(entry)
+                    if len(entries) > ENTRIES_PER_PAGE:
+                        break
+        except UnavailableError:
+            reach.lost()  # the next pages do not wait so long, too
+            return None
+        return entries
 
     def cluster(self, request: Request) -> Response:
         cluster = self._console.admin.cluster

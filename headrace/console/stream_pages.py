@@ -171,10 +171,16 @@ class StreamPages:
         if length > EVENT_READ_BYTES_MAX:
             raise InvalidRequestError(f"the console reads events of at most {EVENT_READ_BYTES_MAX} bytes")
         part = SegmentRange(*stream, segment_id, 0.0, 1.0, start, start + length)
-        if not self._console.reach.to_stream(stream):
+        is_reached = self._console.reach.to_stream(stream)
+        if not is_reached:
             self._check_stored(part)
-        with self._console.client.range_reader(part, give_up_after_s=STORE_PATIENCE_S) as reader:
-            batch = reader.read_batch()
+        try:
+            with self._console.client.range_reader(part, give_up_after_s=STORE_PATIENCE_S) as reader:
+                batch = reader.read_batch()
+        except UnavailableError:
+            if is_reached:
+                self._console.reach.lost()
+            raise
         if batch is None:
             raise NotFoundError("there is no event at this place")
         return self._console.page(

@@ -17,8 +17,8 @@ from real_cluster import RealCluster
 from headrace.adapters.tcp.listener import bind_socket
 from headrace.api.segments import SegmentEndpoint
 from headrace.cli.parameters import ScopedName
-from headrace.client import Headrace
-from headrace.console import store_reach
+from headrace.client import Headrace, key_value_table
+from headrace.console import store_reach, stream_pages
 from headrace.console.server import ConsoleServer
 from headrace.console.store_reach import EPOCHS_MEASURED_MAX, LOST_S, REACHED_S, SILENT, SILENT_S, StoreReach
 from headrace.model.errors import NotFoundError, UnavailableError
@@ -73,6 +73,16 @@ def view_of(browser: httpx.Client, query: str) -> str:
 
 def offsets_in(text: str) -> list[tuple[str, int]]:
     return [(segment, int(offset)) for segment, offset in re.findall(r">(\d+@\d+):(\d+)</a>", text)]
+
+
+def late_event(client: Headrace) -> str:
+    """The place of a new event, which is in the store only."""
+    tail = client.admin.stream_cut("shop", "orders", at="latest")
+    with client.writer("shop", "orders") as writer:
+        writer.write(b"late", "k").result()
+    after = client.admin.stream_cut("shop", "orders", at="latest").offsets
+    segment, offset = next((each, at) for each, at in tail.positions if after[each] > at)
+    return f"segment={segment & 0xFFFFFFFF}@{segment >> 32}&offset={offset}&length=12"
 
 
 def test_each_page_answers(far: httpx.Client) -> None:
@@ -133,12 +143,7 @@ def test_a_segment_and_an_event_come_from_s3(far: httpx.Client) -> None:
 def test_an_event_that_s3_does_not_have_is_said_at_once(
     far: httpx.Client, stored: Headrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tail = stored.admin.stream_cut("shop", "orders", at="latest")
-    with stored.writer("shop", "orders") as writer:
-        writer.write(b"late", "k").result()
-    after = stored.admin.stream_cut("shop", "orders", at="latest").offsets
-    segment, offset = next((each, at) for each, at in tail.positions if after[each] > at)
-    place = f"segment={segment & 0xFFFFFFFF}@{segment >> 32}&offset={offset}&length=12"
+    place = late_event(stored)
     answer = far.get(f"{ORDERS}/event?{place}")
     assert answer.status_code == 503
     assert "not in S3 yet" in answer.text
@@ -166,6 +171,25 @@ def test_a_table_says_why_it_has_no_entries(far: httpx.Client, cluster: RealClus
     cluster.far_reach_stores = True
     while "key00049" not in text:
         text = shown(far, "/tables/shop/prices")
+
+
+@pytest.mark.parametrize("path", ["/tables/shop/prices", "event"])
+def test_a_page_that_fails_at_a_store_leaves_it_for_the_others(
+    far: httpx.Client, stored: Headrace, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """A store that accepts connections and does not answer lets a page wait, and not all of them in turn."""
+    lost: list[StoreReach] = []
+    monkeypatch.setattr(StoreReach, "lost", lambda reach: lost.append(reach))
+    monkeypatch.setattr(StoreReach, "_found", lambda *_: not lost)
+    monkeypatch.setattr(key_value_table, "RETRY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(stream_pages, "STORE_PATIENCE_S", 0.1)
+    if path == "event":
+        place = late_event(stored)
+        assert far.get(f"{ORDERS}/event?{place}").status_code == 503
+        assert "not in S3 yet" in far.get(f"{ORDERS}/event?{place}").text
+    else:
+        assert "Entries are not shown" in shown(far, path)
+    assert len(lost) == 1
 
 
 def test_pages_answer_while_the_stores_are_down(
