@@ -419,7 +419,8 @@ class SegmentSource:
     def _fetch_stored(self) -> None:
         """As `_fetch`, without the events that are only in the segment store. S3 may end within an event."""
         chunks = partial(self._client.admin.chunks, *self._stream, self._segment_id)
-        stored = self._reach.answer(lambda: chunks(from_offset=self._offset, to_offset=self._end, limit=1))
+        # More than one chunk: an event may begin in one and end in another.
+        stored = self._reach.answer(lambda: chunks(from_offset=self._offset, to_offset=self._end))
         end = min(stored.stored_until, self._end)
         if end > self._offset:
             with suppress(CorruptError):

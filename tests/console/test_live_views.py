@@ -229,6 +229,7 @@ class FarStore:
     def __init__(self, stored: int, end: int) -> None:
         self.stored, self.end = stored, end
         self.reaches_stores = False
+        self.chunk_bytes = 1000
         self.tried: list[int] = []
         self.admin = self
 
@@ -236,9 +237,11 @@ class FarStore:
         return StreamCut.of(scope, stream, {0: self.end})
 
     def chunks(
-        self, scope: str, stream: str, segment_id: int, *, from_offset: int, to_offset: int, limit: int
+        self, scope: str, stream: str, segment_id: int, *, from_offset: int, to_offset: int, limit: int = 100
     ) -> SimpleNamespace:
-        return SimpleNamespace(chunks=(), stored_until=max(self.stored, from_offset))
+        """Each chunk ends at a multiple of `chunk_bytes`."""
+        listed = (from_offset // self.chunk_bytes + limit) * self.chunk_bytes
+        return SimpleNamespace(chunks=(), stored_until=max(min(self.stored, listed, to_offset), from_offset))
 
     @contextmanager
     def range_reader(self, part: SegmentRange, *, give_up_after_s: float) -> Iterator[Any]:
@@ -273,6 +276,15 @@ def test_a_segment_is_read_from_s3_without_its_store():
     glance = world.views.look(view)
     assert ([event.offset for event in glance.events], glance.is_stored) == ([50, 60, 70], True)
     assert store.tried.count(100) == 1  # the store is not tried at each call
+
+
+def test_an_event_that_goes_on_in_the_next_chunk_is_read():
+    store = FarStore(stored=100, end=200)
+    store.chunk_bytes = 25
+    world, view = follow_segment(store)
+    world.reach.lost()
+    offsets = [event.offset for _ in range(5) for event in world.views.look(view).events]
+    assert offsets == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
 
 
 E5, E6, E7 = (epoch << 32 | 9 for epoch in (5, 6, 7))
