@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from linked_objects import LinkedObjects
@@ -28,6 +30,8 @@ from headrace.client import (
 )
 from headrace.client.reading import linked_history
 from headrace.client.segment_connections import SegmentConnections
+from headrace.client.single_segment import revisioned_stream
+from headrace.codec.events import frame_event
 from headrace.model.chunks import chunk_partition, chunk_sort
 from headrace.ports.metadata_store import Delete
 from headrace.wire.connections.asynchronous import AsyncConnection
@@ -329,6 +333,24 @@ def test_the_state_of_a_group_is_read_from_s3(
             for refused in (group.lag, lambda: group.reset("earliest"), lambda: group.checkpoint("c")):
                 with pytest.raises(InvalidRequestError, match=r"from S3"):
                     refused()
+
+
+def test_entries_from_s3_are_given_again_until_they_are_passed() -> None:
+    """A reader that fails at an entry fails at it again, and does not ask for more entries for ever."""
+
+    class OneEntry:
+        async def stored(self, segment_id: int, start: int, stop: int | None) -> AsyncIterator[bytes]:
+            if start == 0:
+                yield frame_event(b"x")
+
+    async def read_twice() -> list[list[int]]:
+        source: Any = SimpleNamespace(delegation_tokens=None)
+        revisions = revisioned_stream.StoredRevisions(source, "shop", "_RGbilling", 0)
+        history: Any = OneEntry()
+        revisions._history = history
+        return [[entry.revision for entry in await revisions.read_after(at)] for at in (0, 0, 9)]
+
+    assert asyncio.run(read_twice()) == [[9], [9], []]
 
 
 @pytest.mark.parametrize("stream", ["_MARKt", "prices_kvtable"])

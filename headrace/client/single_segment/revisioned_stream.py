@@ -312,12 +312,12 @@ class StoredRevisions(AsyncRevisionedStream):
             yield entry
 
     async def read_after(self, revision: int, end: int | None = None) -> list[RevisionedEntry]:
-        """As `AsyncRevisionedStream.read_after`, once for each entry, and without waiting."""
+        """As `AsyncRevisionedStream.read_after`, without waiting. Entries up to the revision are forgotten."""
         await self.latest_revision()
         if revision < self._oldest:
             raise TruncatedError(f"entries of {self._name} were truncated: read from the oldest revision")
-        found, self._unread = self._unread, []
-        return [entry for entry in found if entry.revision > revision]
+        self._unread = [entry for entry in self._unread if entry.revision > revision]
+        return list(self._unread)
 
     async def time_of(self, revision: int) -> datetime | None:
         raise self._only_read()
