@@ -17,7 +17,7 @@ from real_cluster import RealCluster
 from headrace.adapters.tcp.listener import bind_socket
 from headrace.api.segments import SegmentEndpoint
 from headrace.cli.parameters import ScopedName
-from headrace.client import Headrace, key_value_table
+from headrace.client import EventReader, Headrace, key_value_table
 from headrace.console import store_reach, stream_pages
 from headrace.console.server import ConsoleServer
 from headrace.console.store_reach import EPOCHS_MEASURED_MAX, LOST_S, REACHED_S, SILENT, SILENT_S, StoreReach
@@ -270,9 +270,11 @@ def ports() -> Iterator[tuple[int, int]]:
 def test_a_store_is_tried_once_for_a_while(ports: tuple[int, int]) -> None:
     stores = Stores(ports[1])
     assert [stores.reach.to_stream(STREAM) for _ in range(5)] == [False] * 5
+    stores.now_s += LOST_S - 1
+    assert not stores.reach.to_stream(STREAM)
     assert stores.asked == 1
     stores.port = ports[0]
-    stores.now_s += LOST_S
+    stores.now_s += 1
     assert [stores.reach.to_stream(STREAM) for _ in range(5)] == [True] * 5
     assert stores.asked == 2
     stores.port = ports[1]
@@ -344,4 +346,22 @@ def test_the_distance_over_very_many_epochs_is_not_asked_for() -> None:
     assert stores.asked == 0
     assert stores.reach.behind(STREAM, {7: 5}) == 70
     assert stores.reach.behind(STREAM, {1 << 32: 5, 2 << 32: 5}, newest_epoch=EPOCHS_MEASURED_MAX + 1) == 70
+    stores.reach.close()
+
+
+def test_a_reader_that_opens_too_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_reach, "ANSWER_TIMEOUT_S", 0.01)
+    stores, may_open, closed = Stores(0), threading.Event(), threading.Event()
+
+    class Late(EventReader):
+        def __init__(self) -> None:
+            may_open.wait(30)
+
+        def close(self) -> None:
+            closed.set()
+
+    with pytest.raises(UnavailableError):
+        stores.reach.answer(Late)
+    may_open.set()
+    assert closed.wait(30)
     stores.reach.close()
