@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import httpx
 
 from headrace.doctor.cluster_checks import AnswerFacts, ClusterFacts, answer_findings, cluster_findings
-from headrace.doctor.findings import Finding, skipped, warning, well
-from headrace.model.errors import HeadraceError, IllegalStateError, NotFoundError
+from headrace.doctor.findings import Finding, failure, skipped, warning, well
+from headrace.model.errors import HeadraceError, IllegalStateError, NotFoundError, UnauthorizedError, UnavailableError
+from headrace.model.stream_state import StreamState
 from headrace.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 10.0
 LETTER_PAGES_MAX: Final = 10
 """Of a thousand letters each. Their number is not limited, and those that are done stay in the list."""
+
+STREAMS_LOOKED_AT_MAX: Final = 10
+"""How many streams the search looks at for one that has segments. One that is being created has none yet."""
 
 _UNSIGNED_PATH: Final = "/v1/scopes?limit=1"
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -55,7 +60,7 @@ def examine_deployment(
         findings += [skipped("clock", reason), skipped("signatures", reason)]
     else:
         findings += answer_findings(answer)
-    return [*findings, _tokens(client), _tls(client)]
+    return [*findings, _store_calls(client), _tokens(client), _tls(client)]
 
 
 def _upgrade(client: Headrace) -> UpgradeView | None:
@@ -95,6 +100,37 @@ def _date_ms(response: httpx.Response) -> int | None:
         return int(parsedate_to_datetime(response.headers["date"]).timestamp() * 1000)
     except (KeyError, ValueError, OverflowError):
         return None
+
+
+def _store_calls(client: Headrace) -> Finding:
+    """The functions have their own way to the stores and their own tokens: clients may reach stores that they do not.
+
+    The function asks the stores of a stream for its tail, which only they know.
+    """
+    try:
+        stream = _some_stream(client)
+        if stream is None:
+            return skipped("store-calls", "there is no stream to ask the stores about")
+        cut = client.admin.stream_cut(*stream)
+    except UnavailableError as error:
+        return failure("store-calls", error.message)
+    except UnauthorizedError as error:
+        return skipped("store-calls", f"{error.message}; it needs the managed policy headrace-read-streams")
+    except HeadraceError as error:  # the stream was deleted meanwhile
+        return skipped("store-calls", error.message)
+    return well(
+        "store-calls", f"stores answer the controller about {len(cut.positions)} segments of {'/'.join(stream)}"
+    )
+
+
+def _some_stream(client: Headrace) -> tuple[str, str] | None:
+    """Scope and name of a stream that has segments."""
+    admin = client.admin
+    streams = (each for scope in admin.list_scopes() for each in admin.list_streams(scope))
+    for each in islice(streams, STREAMS_LOOKED_AT_MAX):
+        if admin.get_stream(each.scope, each.stream).state is not StreamState.CREATING:
+            return each.scope, each.stream
+    return None
 
 
 def _tokens(client: Headrace) -> Finding:

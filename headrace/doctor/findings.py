@@ -64,6 +64,12 @@ CHECKS: Final[Mapping[str, Check]] = {
         "look whether the rule headrace-every-minute is enabled and the function headrace-ticks succeeds",
         f"{_RUNBOOKS}#headrace-ticks-stopped",
     ),
+    "store-calls": Check(
+        CONTROL,
+        "Do the functions of the controller reach the stores?",
+        "look at the security groups of functions and stores, and at event=token_refused in the logs of the stores",
+        "operating/doctor.md#functions-that-do-not-reach-the-stores",
+    ),
     "stores": Check(
         STORES,
         "Do all registered stores run?",

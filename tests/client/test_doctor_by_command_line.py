@@ -12,6 +12,7 @@ import pytest
 from command_line import Run, runner
 from healthy_cluster import NOW_MS as HEALTHY_MS
 from healthy_cluster import healthy_facts, with_letters
+from msgspec import structs
 from real_cluster import RealCluster, client_of, connected_async, connected_to, secure_cluster, serve_functions
 
 from functions import wiring
@@ -29,7 +30,15 @@ from headrace.doctor.data_path import data_path_findings, segments_for
 from headrace.doctor.examination import examine_deployment
 from headrace.doctor.findings import CHECKS, Finding, Verdict
 from headrace.model.dead_letters import DeadLetterStatus
-from headrace.model.errors import HeadraceError, IllegalStateError, OutOfTimeError, UnauthorizedError, UnavailableError
+from headrace.model.errors import (
+    HeadraceError,
+    IllegalStateError,
+    NotFoundError,
+    OutOfTimeError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from headrace.model.stream_state import StreamState
 
 CONTAINERS = 4
 URL = "https://api.test"
@@ -148,6 +157,53 @@ def test_what_an_unsigned_request_answers_is_judged(headrace: Headrace):
         findings = _by_check(examine_deployment(headrace, URL, clock, transport))
         assert findings["signatures"].verdict is verdict
         assert "61 s ahead" in findings["clock"].evidence
+
+
+def test_functions_are_asked_for_what_only_stores_know(headrace: Headrace):
+    transport = httpx.MockTransport(lambda _: httpx.Response(403))
+    finding = _by_check(examine_deployment(headrace, URL, SystemClock(), transport))["store-calls"]
+    assert (finding.verdict, finding.evidence) == (Verdict.SKIPPED, "there is no stream to ask the stores about")
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(2))
+    finding = _by_check(examine_deployment(headrace, URL, SystemClock(), transport))["store-calls"]
+    assert (finding.verdict, finding.evidence) == (
+        Verdict.WELL,
+        "stores answer the controller about 2 segments of shop/orders",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (UnavailableError("segment store 10.0.0.1:9 cannot be reached: timed out"), Verdict.FAILURE),
+        (UnauthorizedError("no permission"), Verdict.SKIPPED),
+        (NotFoundError("it was deleted"), Verdict.SKIPPED),
+    ],
+)
+def test_functions_that_do_not_reach_the_stores_are_a_failure(
+    real: RealCluster,
+    headrace: Headrace,
+    monkeypatch: pytest.MonkeyPatch,
+    error: HeadraceError,
+    verdict: Verdict,
+):
+    """What the function says is the evidence. A stream that is being created has no segment to ask about."""
+    headrace.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(2))
+    get_stream = Admin.get_stream
+    states = [StreamState.CREATING, StreamState.ACTIVE]
+    headrace.admin.create_stream("shop", "before", scaling=ScalingPolicy.fixed(1))
+    asked: list[str] = []
+
+    def stream_cut(_: Admin, scope: str, stream: str) -> None:
+        asked.append(f"{scope}/{stream}")
+        raise error
+
+    monkeypatch.setattr(Admin, "get_stream", lambda *args: structs.replace(get_stream(*args), state=states.pop(0)))
+    monkeypatch.setattr(Admin, "stream_cut", stream_cut)
+    transport = httpx.MockTransport(lambda _: httpx.Response(403))
+    finding = _by_check(examine_deployment(headrace, URL, SystemClock(), transport))["store-calls"]
+    assert finding.verdict is verdict
+    assert finding.evidence.startswith(error.message)
+    assert asked == ["shop/orders"]
 
 
 def test_leases_are_judged_by_the_controllers_time(headrace: Headrace, monkeypatch: pytest.MonkeyPatch):
