@@ -337,8 +337,8 @@ def _not_allowed(key: _Key, error: HeadraceError) -> UnauthorizedError:
 def _refused(key: _Key, *, is_expired: bool) -> UnauthorizedError:
     if is_expired:
         return UnauthorizedError(
-            f"no permission to {key}: the segment store says that tokens have expired which were issued just now; "
-            "compare the clocks of the store and of the controller, and the keys that they have",
+            f"no permission to {key}: the segment store refuses tokens that were issued just now: it does not know the "
+            "key that signed them, or its clock is ahead of the controller; event=token_refused in its log says which",
             code=TOKEN_EXPIRED,
         )
     return UnauthorizedError(

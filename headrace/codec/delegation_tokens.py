@@ -201,7 +201,9 @@ def verify_token(token: str, keys: TokenKeys, now_s: float) -> TokenClaims:
     key = keys.verifying_key(key_id, now_s) if isinstance(key_id, str) else None
     if key is None:
         # The key was revoked or is at its end, and another token helps: clients fetch one as for an expired token.
-        raise _refused("the key that signed it is not known or no longer valid", TOKEN_EXPIRED)
+        # Operators compare the id with those that the store has loaded. It is text of a caller that proved nothing.
+        shown = str(key_id)[:KEY_ID_CHARACTERS_MAX]
+        raise _refused(f"the key that signed it, {shown!r}, is not known or no longer valid", TOKEN_EXPIRED)
     # The text is compared, since several texts are read as the same bytes.
     if not hmac.compare_digest(_base64(_signature(f"{parts[0]}.{parts[1]}", key)), parts[2]):
         raise _invalid("its signature is wrong")

@@ -287,6 +287,14 @@ def test_a8_other_headers_are_refused(header: str, code: str) -> None:
     assert refusal(signed_body(body, header)) == code
 
 
+def test_a_refusal_names_the_unknown_key() -> None:
+    """Operators look for it among the keys that the store has loaded. Of a name that is too long they see the start."""
+    with pytest.raises(UnauthorizedError, match="signed it, '2025-11-22-2', is not known"):
+        verify_token(signed_body("{}", '{"alg":"HS256","kid":"2025-11-22-2"}'), KEYS, NOW_S)
+    with pytest.raises(UnauthorizedError, match=f"signed it, '{'k' * 64}', is not known"):
+        verify_token(signed_body("{}", '{"alg":"HS256","kid":"%s"}' % ("k" * 65)), KEYS, NOW_S)
+
+
 def test_unsigned_token_is_refused() -> None:
     header, body, signature = encode_token(CLAIMS, KEY).split(".")
     unsigned = encode(b'{"alg":"none","kid":"2025-11-22-1"}')
