@@ -31,6 +31,8 @@ from headrace.ports.clock import Clock
 
 READY_WORD = "ready"
 _LOG_TAIL_BYTES = 2000
+_FAILURE_SEARCH_BYTES = 100_000
+_CRITICAL_EVENT = re.compile(r"level=CRITICAL .*?(event=.*)")
 _KILL_WAIT_S = 5.0
 
 
@@ -48,6 +50,7 @@ class ChildProcess:
         self._asked_to_stop = False
         log_file.parent.mkdir(parents=True, exist_ok=True)
         with log_file.open("ab") as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "headrace.local.parent_watchdog", module, *arguments],
                 stdin=subprocess.PIPE,
@@ -114,6 +117,13 @@ class ChildProcess:
                     self._ready_line = line.strip()
                     self._said_something.set()
         self._said_something.set()
+
+    def failure(self) -> str:
+        """The first critical line of this process in its log, from `event=` on; empty if it wrote none."""
+        with self._log_file.open("rb") as log:
+            log.seek(max(self._log_start, self._log_file.stat().st_size - _FAILURE_SEARCH_BYTES))
+            match = _CRITICAL_EVENT.search(log.read().decode(errors="replace"))
+        return "" if match is None else match[1]
 
     def _log_tail(self) -> str:
         tail = self._log_file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
@@ -395,7 +405,9 @@ class SegmentStoreProcess:
 
     def _end_text(self, code: int) -> str:
         """What a user is to know about the end of the process."""
+        failure = self._running_child().failure()
         cause = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        cause += f" ({failure})" if failure else ""
         following = (
             "it is started again"
             if self._restart

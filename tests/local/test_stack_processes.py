@@ -41,6 +41,16 @@ been.touch()
 SAYS_NONSENSE = "print('ready to rumble', flush=True)\nimport time\ntime.sleep(600)\n"
 
 
+FAILS_LATER = SERVES.replace(
+    "stopped.wait()",
+    """
+print("t level=CRITICAL store=s logger=l event=journal_failed error=OSError(27, 'File too large')", file=sys.stderr)
+print("t level=CRITICAL store=s logger=l event=failed exit_code=4", file=sys.stderr)
+sys.exit(4)
+""",
+)
+
+
 class Stores:
     """Makes stores and collects what they tell."""
 
@@ -107,6 +117,20 @@ def test_a_killed_store_is_started_again_on_its_port(stores: Stores):
     stores.changes.get(timeout=60)
     assert store.status.pid not in (first, None)
     assert (store.status.port, store.status.restarts) == (7777, 1)
+
+
+def test_the_end_of_a_store_names_its_first_critical_line(stores: Stores, capsys: pytest.CaptureFixture[str]):
+    store = stores.make(FAILS_LATER, restart=False)
+    log = store.status.data_dir.parent / "logs/store-0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("t level=CRITICAL store=s logger=l event=failed exit_code=9\n")  # of a process before it
+    start(store)
+    store._watcher.join(60)
+    text = capsys.readouterr()
+    assert (
+        "store-0 ended with code 4 (event=journal_failed error=OSError(27, 'File too large')): it stays"
+        in text.out + text.err
+    )
 
 
 def test_without_restart_a_killed_store_stays_dead(stores: Stores):
