@@ -405,8 +405,9 @@ def describe(session: Session, group: GroupName) -> Outcome:
     """Show who reads what in a reader group: readers, their segments, how far they are and what is unread.
 
     UNREAD counts from the position that a reader told last, SINCE CHECKPOINT as `group lag` does. SEEN is when a reader
-    last wrote to the state of the group, which it does several times per lease. A segment without a reader is given to
-    one soon. One that waits follows segments that are not read to their ends.
+    last wrote to the state of the group, which it does several times per lease. A reader whose time is old, or stays
+    unknown, has stopped: others get its segments when its lease ends. A segment without a reader is given to one soon.
+    One that waits follows segments that are not read to their ends.
     """
     view = session.client.admin.reader_groups.get(*group)
     opened = session.client.reader_group(*group, initialize=False, give_up_after_s=session.retry_s)
@@ -428,7 +429,7 @@ def describe(session: Session, group: GroupName) -> Outcome:
     }
     rows: list[tuple[Any, ...]] = []
     for reader in status.readers:
-        behind = None if reader.seconds_behind is None else duration_text(reader.seconds_behind)
+        behind = None if reader.seconds_behind is None else _behind_text(reader.seconds_behind)
         last = _milliseconds(seen.get(reader.reader))
         told = (behind, None if last is None else time_text(last))
         rows += [(reader.reader, *row, *told) for row in _position_rows(reader.positions, lag)]
@@ -439,6 +440,10 @@ def describe(session: Session, group: GroupName) -> Outcome:
     details = [("streams", [_stream_text(stream) for stream in view.configuration.streams])]
     columns = ("READER", "SEGMENT", "POSITION", "UNREAD", "SINCE CHECKPOINT", "BEHIND", "SEEN")
     return Outcome(document, columns, rows, details=details)
+
+
+def _behind_text(seconds: float) -> str:
+    return duration_text(seconds) if seconds else "< 30 s"
 
 
 def _milliseconds(time: datetime | None) -> int | None:
@@ -564,8 +569,7 @@ class _Samples:
             rows = [row + change for row, change in zip(rows, changes, strict=True)]
         details = [("note", note) for note in notes]
         if told is not None and told.seconds is not None:
-            behind = f"{duration_text(told.seconds)} behind" if told.seconds else "less than half a minute behind"
-            details.append(("slowest reader", behind))
+            details.append(("slowest reader", f"{_behind_text(told.seconds)} behind"))
         return Outcome(document, columns, rows, details=details)
 
     def _change(self, lag: Lag) -> tuple[str | None, str | None]:

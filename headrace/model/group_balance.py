@@ -29,13 +29,18 @@ def comparable_lag_ms(state: GroupState, reader: str, lag_ms: int, now_ms: int) 
     return now_ms if any(map(tells_clock, others)) else max(LAG_MS_MIN, lag_ms)
 
 
-def slowest_lag_s(state: GroupState) -> float | None:
-    """The lag of the reader that is furthest behind; None if none has told one, 0 for less than LAG_MS_MIN."""
-    told = [state.lags_ms.get(reader, LAG_MS_UNKNOWN) for reader, owned in state.assigned.items() if owned]
-    lags = [lag for lag in told if lag != LAG_MS_UNKNOWN and not tells_clock(lag)]
-    if not lags:
+def told_lag_s(state: GroupState, reader: str) -> float | None:
+    """The lag that a reader told last. None if it told none, 0 for LAG_MS_MIN: readers tell at least that."""
+    lag_ms = state.lags_ms.get(reader, LAG_MS_UNKNOWN)
+    if lag_ms == LAG_MS_UNKNOWN or tells_clock(lag_ms):
         return None
-    return 0.0 if max(lags) <= LAG_MS_MIN else max(lags) / 1000
+    return 0.0 if lag_ms <= LAG_MS_MIN else lag_ms / 1000
+
+
+def slowest_lag_s(state: GroupState) -> float | None:
+    """The lag of the reader that is furthest behind, of those that have segments; None if none has told one."""
+    told = [told_lag_s(state, reader) for reader, owned in state.assigned.items() if owned]
+    return max((lag_s for lag_s in told if lag_s is not None), default=None)
 
 
 def loads(state: GroupState) -> dict[str, float]:

@@ -125,6 +125,9 @@ def test_what_is_unread_counts_from_where_readers_are(run: Run, headrace: Headra
             while group.last_seen()["r-1"] <= seen:
                 time.sleep(0.01)
             (told,) = json.loads(run("describe", GROUP, "--json").out)["readers"]
+            assert "< 30 s" in run("describe", GROUP).out
+            assert "slowest reader  < 30 s behind" in run("lag", GROUP).out
+        assert told["secondsBehind"] == 0
         (segment,) = told["segments"]
         assert (segment["position"], segment["unreadBytes"], segment["lagBytes"]) == (110, 0, 110)
         assert group.last_seen() == {}

@@ -19,7 +19,7 @@ from headrace.client.segment_connections import SegmentConnections
 from headrace.client.single_segment.segment_requests import MakeCommand, SegmentRequests
 from headrace.codec.events import EventAssembler
 from headrace.model.errors import FrozenError
-from headrace.model.group_balance import slowest_lag_s
+from headrace.model.group_balance import slowest_lag_s, told_lag_s
 from headrace.model.group_state import GroupState, Positions
 from headrace.model.names import StreamSegmentName, segment_name
 from headrace.model.segment_attributes import EVENT_COUNT
@@ -225,7 +225,8 @@ class GroupLag:
 class ReaderStatus:
     """A reader that is online: how far it has read in each of its segments, in bytes, as it told last.
 
-    A reader tells several times per lease. `seconds_behind` is None until it has told it.
+    A reader tells several times per lease. `seconds_behind` is None until it has told it, and 0 for less than
+    half a minute.
     """
 
     reader: str
@@ -252,7 +253,7 @@ def status_of_state(state: GroupState) -> GroupStatus:
         ReaderStatus(
             reader,
             _by_name({segment: state.last_read.get(segment, offset) for segment, offset in positions.items()}),
-            None if (lag_ms := state.lags_ms.get(reader)) is None else lag_ms / 1000,
+            told_lag_s(state, reader),
         )
         for reader, positions in sorted(state.assigned.items())
     ]
