@@ -12,7 +12,6 @@ import httpx
 from headrace.doctor.cluster_checks import AnswerFacts, ClusterFacts, answer_findings, cluster_findings
 from headrace.doctor.findings import Finding, failure, skipped, warning, well
 from headrace.model.errors import HeadraceError, IllegalStateError, NotFoundError, UnauthorizedError, UnavailableError
-from headrace.model.stream_state import StreamState
 from headrace.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def _some_stream(client: Headrace) -> tuple[str, str] | None:
     admin = client.admin
     streams = (each for scope in admin.list_scopes() for each in admin.list_streams(scope))
     for each in islice(streams, STREAMS_LOOKED_AT_MAX):
-        if admin.get_stream(each.scope, each.stream).state is not StreamState.CREATING:
+        if admin.get_stream(each.scope, each.stream).state.is_readable:
             return each.scope, each.stream
     return None
 
