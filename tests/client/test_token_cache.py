@@ -352,5 +352,5 @@ def test_a_token_opens_the_segment_it_was_fetched_for(access: Access, scope: str
 
 def test_every_request_of_a_client_has_a_token() -> None:
     """Commands without one are no requests to a segment, or appends after a set-up."""
-    named = {kind for kind in wire.fields.LAYOUTS if "delegation_token" in kind.__dataclass_fields__}  # type: ignore[attr-defined]
+    named = {kind for kind in wire.fields.LAYOUTS if "delegation_token" in kind.__struct_fields__}
     assert named == set(REQUIRED_ACCESS)
