@@ -123,7 +123,7 @@ def command_line() -> Callable[..., object]:
 class _Commands(TyperGroup):
     """All commands. Each is made when it is looked up, so that a run of one does not pay for the others.
 
-    The help text has them in groups. A summary is wrapped by words, not cut off.
+    The help text has them in groups.
     """
 
     _is_complete = False
@@ -146,11 +146,7 @@ class _Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for panel in (EVERYDAY, OPERATE, SECURITY):
             names = [name for name in self.list_commands(ctx) if PANELS.get(name, EVERYDAY) == panel]
-            commands = [(name, self.get_command(ctx, name)) for name in names]
-            with formatter.section(panel):
-                formatter.write_dl(
-                    [(name, _summary(command.help)) for name, command in commands if command and not command.hidden]
-                )
+            _write_commands(formatter, panel, [(name, self.get_command(ctx, name)) for name in names])
 
 
 def _make(name: str, added: EntryPoint | None = None) -> Any:
@@ -169,6 +165,14 @@ def _make(name: str, added: EntryPoint | None = None) -> Any:
         made = only_command(app)
     made.rich_help_panel = PANELS.get(name, EVERYDAY)
     return made
+
+
+def _write_commands(formatter: Any, title: str, commands: Sequence[tuple[str, Any]]) -> None:
+    """Writes a section of a help text. A summary is wrapped by words, not cut off."""
+    shown = [(name, _summary(command.help)) for name, command in commands if command and not command.hidden]
+    if shown:
+        with formatter.section(title):
+            formatter.write_dl(shown)
 
 
 def _summary(help_text: str | None) -> str:
@@ -224,6 +228,9 @@ def _lazy_group(module: str) -> type[TyperGroup]:
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             return self._actions.get(cmd_name)
+
+        def format_commands(self, ctx: Any, formatter: Any) -> None:
+            _write_commands(formatter, "Commands", list(self._actions.items()))
 
     return LazyGroup
 

@@ -405,8 +405,8 @@ def describe(session: Session, group: GroupName) -> Outcome:
     """Show who reads what in a reader group: readers, their segments, how far they are and what is unread.
 
     UNREAD counts from the position that a reader told last, SINCE CHECKPOINT as `group lag` does. SEEN is when a reader
-    last wrote to the state of the group, which it does several times per lease. A reader whose time is old, or stays
-    unknown, has stopped: others get its segments when its lease ends. A segment without a reader is given to one soon.
+    last wrote to the state of the group, which it does several times per lease. A reader that was seen long ago, or not
+    yet, has stopped: others get its segments when its lease ends. A segment without a reader is given to one soon.
     One that waits follows segments that are not read to their ends.
     """
     view = session.client.admin.reader_groups.get(*group)
@@ -428,10 +428,11 @@ def describe(session: Session, group: GroupName) -> Outcome:
         "waiting": [_segment_fields(segment) for segment in status.waiting],
     }
     rows: list[tuple[Any, ...]] = []
+    now_s = time.time()
     for reader in status.readers:
         behind = None if reader.seconds_behind is None else _behind_text(reader.seconds_behind)
         last = _milliseconds(seen.get(reader.reader))
-        told = (behind, None if last is None else time_text(last))
+        told = (behind, None if last is None else f"{duration_text(now_s - last / 1000)} ago")
         rows += [(reader.reader, *row, *told) for row in _position_rows(reader.positions, lag)]
         if not reader.positions:
             rows.append((reader.reader, "no segment", None, None, None, *told))

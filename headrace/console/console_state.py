@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -111,7 +112,7 @@ def _templates() -> Environment:
         "segment": segment_text,
         "size": size_text,
         "state": state_text,
-        "time": time_text,
+        "time": lambda time_ms: Markup("<time>{}</time>").format(time_text(time_ms)),
         "quoted": lambda text: quote(str(text), safe=""),
     }
     environment.filters.update(texts)

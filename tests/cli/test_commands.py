@@ -112,6 +112,14 @@ def test_a_closed_port_of_this_machine_fails_at_once(capsys: pytest.CaptureFixtu
     assert error.startswith("headrace scope list: no controller listens at http://127.0.0.1:1 (hint: `headrace up`")
 
 
+@pytest.mark.parametrize("resource", application.RESOURCES)
+def test_summaries_in_the_help_text_are_whole(resource: str, capsys: pytest.CaptureFixture[str]):
+    assert main([resource, "--help"]) == 0
+    commands = capsys.readouterr().out.partition("\nCommands:\n")[2]
+    assert commands
+    assert "..." not in commands
+
+
 def test_commands_of_the_help_text_are_in_groups(capsys: pytest.CaptureFixture[str]):
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -125,7 +126,9 @@ def test_what_is_unread_counts_from_where_readers_are(run: Run, headrace: Headra
             while group.last_seen()["r-1"] <= seen:
                 time.sleep(0.01)
             (told,) = json.loads(run("describe", GROUP, "--json").out)["readers"]
-            assert "< 30 s" in run("describe", GROUP).out
+            described = run("describe", GROUP).out
+            assert "< 30 s" in described
+            assert re.search(r"  \d+ s ago$", described, re.MULTILINE)
             assert "slowest reader  < 30 s behind" in run("lag", GROUP).out
         assert told["secondsBehind"] == 0
         (segment,) = told["segments"]
