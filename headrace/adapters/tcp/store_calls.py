@@ -308,7 +308,7 @@ class StoreCalls:
         if not store.lock.acquire(timeout=max(0.0, deadline_s - self._monotonic_s())):
             host, port, _ = place
             raise UnavailableError(
-                f"segment store {host}:{port} keeps other requests waiting; retry",
+                f"segment store {host}:{port} has not answered earlier requests yet; retry",
                 details={"host": host, "port": port},
             )
         try:
