@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from command_line import ReadJson, Run, Show
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli import stream_describe, watching
+from headrace.cli import stream_describe
 from headrace.cli.parameters import ScopedName
 from headrace.cli.stream_describe import BAR_WIDTH, key_space_bar
 from headrace.client import connect
@@ -21,8 +24,14 @@ from headrace.model.segments import KeyRange, equal_ranges
 @pytest.fixture
 def busy(stream: str, api: ApiInMemory, ok: Show, monkeypatch: pytest.MonkeyPatch) -> str:
     """The stream s/t, which gets 3,000 bytes while a command sleeps."""
-    monkeypatch.setattr("time.sleep", lambda _: api.segment_stores.extend("s/t/0.#epoch.0", 3_000))
+    _replace_sleep(monkeypatch, lambda: api.segment_stores.extend("s/t/0.#epoch.0", 3_000))
     return stream
+
+
+def _replace_sleep(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """Has the command do something instead of sleeping. A thread that another test has left still sleeps."""
+    own, sleep = threading.get_ident(), time.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: change() if threading.get_ident() == own else sleep(seconds))
 
 
 @pytest.mark.parametrize(("count", "kept"), [(1, []), (3, []), (4, []), (2, [0, 1])])
@@ -196,10 +205,10 @@ def test_a_group_without_positions_has_no_lag(stream: str, ok: Show, as_json: Re
 
 
 def test_watching_ends_with_ctrl_c(busy: str, run: Run, monkeypatch: pytest.MonkeyPatch):
-    def interrupted(_: float) -> None:
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(watching.time, "sleep", interrupted)
+    _replace_sleep(monkeypatch, interrupt)
     ran = run("top")
     assert (ran.code, ran.err) == (130, "")
     assert ran.out.startswith("STREAM")
