@@ -29,7 +29,7 @@ from headrace.cli.parameters import (
     rollover_size_option,
     scoped_name,
 )
-from headrace.cli.quantities import duration_text, rate_text, size_text
+from headrace.cli.quantities import behind_text, duration_text, rate_text, size_text
 from headrace.cli.session import Session
 from headrace.cli.watching import INTERVAL_S_DEFAULT, Interval, Times, watch
 from headrace.codec.places import TIME_HELP, ParsedPlace, parse_cut, segment_text
@@ -430,7 +430,7 @@ def describe(session: Session, group: GroupName) -> Outcome:
     rows: list[tuple[Any, ...]] = []
     now_s = time.time()
     for reader in status.readers:
-        behind = None if reader.seconds_behind is None else _behind_text(reader.seconds_behind)
+        behind = None if reader.seconds_behind is None else behind_text(reader.seconds_behind)
         last = _milliseconds(seen.get(reader.reader))
         told = (behind, None if last is None else f"{duration_text(now_s - last / 1000)} ago")
         rows += [(reader.reader, *row, *told) for row in _position_rows(reader.positions, lag)]
@@ -441,10 +441,6 @@ def describe(session: Session, group: GroupName) -> Outcome:
     details = [("streams", [_stream_text(stream) for stream in view.configuration.streams])]
     columns = ("READER", "SEGMENT", "POSITION", "UNREAD", "SINCE CHECKPOINT", "BEHIND", "SEEN")
     return Outcome(document, columns, rows, details=details)
-
-
-def _behind_text(seconds: float) -> str:
-    return duration_text(seconds) if seconds else "< 30 s"
 
 
 def _milliseconds(time: datetime | None) -> int | None:
@@ -570,7 +566,7 @@ class _Samples:
             rows = [row + change for row, change in zip(rows, changes, strict=True)]
         details = [("note", note) for note in notes]
         if told is not None and told.seconds is not None:
-            details.append(("slowest reader", f"{_behind_text(told.seconds)} behind"))
+            details.append(("slowest reader", f"{behind_text(told.seconds)} behind"))
         return Outcome(document, columns, rows, details=details)
 
     def _change(self, lag: Lag) -> tuple[str | None, str | None]:

@@ -63,6 +63,11 @@ def duration_text(seconds: float) -> str:
     return " ".join(part for index, part in enumerate(shown) if index == 0 or not part.startswith("0 "))
 
 
+def behind_text(seconds: float) -> str:
+    """How far a reader is behind. Readers do not tell less than half a minute, which is 0."""
+    return duration_text(seconds) if seconds else "< 30 s"
+
+
 # Scaling and retention policies in words.
 
 

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse
 from headrace.api.streams import StreamView
 from headrace.cli.outcome import cell, state_text, time_text
 from headrace.cli.parameters import ScopedName
-from headrace.cli.quantities import count_text, duration_text, rate_text, scaling_text, size_text
+from headrace.cli.quantities import behind_text, count_text, duration_text, rate_text, scaling_text, size_text
 from headrace.cli.stream_describe import Growth, RateSampler
 from headrace.client import Headrace
 from headrace.codec.places import segment_text
@@ -104,6 +104,7 @@ def _templates() -> Environment:
         loader=FileSystemLoader(FOLDER / "templates"), autoescape=select_autoescape(default=True), trim_blocks=True
     )
     texts: Mapping[str, Callable[..., str]] = {
+        "behind": behind_text,
         "cell": cell,
         "count": count_text,
         "duration": duration_text,

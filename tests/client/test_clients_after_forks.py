@@ -26,6 +26,7 @@ from headrace.client import (
     ReadOrder,
     SegmentRange,
     connect,
+    ownership,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -121,6 +122,17 @@ def test_a_child_waits_for_no_lock_or_acknowledgement(client: Headrace, cluster:
     cluster.before_append = lambda _: False
     writer.flush(30)
     assert len(cluster.all_events()) == 3
+
+
+def test_a_child_keeps_the_writers_of_its_parent(client: Headrace):
+    """What a child collected could close sockets that it shares."""
+    with client.writer("s", "t") as writer:
+        watched = writer._accumulator._watched
+
+        def check() -> None:
+            assert any(each is watched for each in ownership._kept)
+
+        in_child(check)
 
 
 def test_a_child_makes_a_client_of_its_own(client: Headrace, cluster: Cluster):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,7 @@ from headrace.model.chunks import chunk_partition, chunk_sort
 from headrace.ports.metadata_store import Delete
 from headrace.wire.connections.asynchronous import AsyncConnection
 
+WAIT_S = 10.0
 EVENT_BYTES = 1000
 EVENTS = 200
 LATER = 5
@@ -333,6 +335,11 @@ def test_the_state_of_a_group_is_read_from_s3(
             for refused in (group.lag, lambda: group.reset("earliest"), lambda: group.checkpoint("c")):
                 with pytest.raises(InvalidRequestError, match=r"from S3"):
                     refused()
+            threads = [each for each in threading.enumerate() if each.name.startswith("headrace-history")]
+            assert threads
+        for thread in threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive(), "a group that is closed leaves no thread"
 
 
 def test_entries_from_s3_are_given_again_until_they_are_passed() -> None:

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from headrace.client import Headrace, ScalingPolicy, TableConfiguration
+from headrace.console.console_state import _templates
 from headrace.console.live_views import LIVE_VIEWS_MAX
 
 ORDERS = "/streams/shop/orders"
@@ -212,3 +213,8 @@ def test_a_refusal_is_a_readable_page(browser: httpx.Client, path: str, status: 
     assert "<h1>" in answer.text
     assert "Traceback" not in answer.text
     assert "<script>" not in answer.text
+
+
+def test_numbers_and_times_are_put_into_pages_in_words():
+    page = _templates().from_string("{{ 0.0|behind }}, {{ 40.0|behind }}, {{ 0|time }}")
+    assert page.render() == "&lt; 30 s, 40 s, <time>1970-01-01 00:00:00Z</time>"
