@@ -20,6 +20,9 @@ EVENTS = [b"event %d" % number for number in range(10)]
 BLOCK_BYTES = 40
 """Two events fit into a block, a third does not."""
 
+BUFFER_BYTES = 1 << 30
+"""Never full, even if a signal comes only at its second try."""
+
 MODULES = (batch_accumulator, event_blocks, sys.modules[__name__])
 """This one has the wake-up."""
 
@@ -33,7 +36,7 @@ class Appender:
     def __init__(self, wants: Wants, *events: bytes) -> None:
         """The accumulator holds these events already."""
         EVENT_HEADERS.clear()  # whether the header of an event is cached must not matter
-        self.accumulator = BatchAccumulator(block_bytes=BLOCK_BYTES, buffer_bytes=1 << 20)
+        self.accumulator = BatchAccumulator(block_bytes=BLOCK_BYTES, buffer_bytes=BUFFER_BYTES)
         self.wakes = 0
         self.queue = self.accumulator.new_queue(0, self._wake)
         self.accumulator.route([Route(equal_ranges(1)[0], self.queue)])
@@ -66,22 +69,22 @@ class Appender:
 
 def _add(accumulator: BatchAccumulator) -> None:
     for event in EVENTS:
-        accumulator.add(event, "key")
+        assert accumulator.add(event, "key")
 
 
 def _add_large(accumulator: BatchAccumulator) -> None:
-    accumulator.add(LARGE, "key")
-    accumulator.add(EVENTS[0], "key")
+    assert accumulator.add(LARGE, "key")
+    assert accumulator.add(EVENTS[0], "key")
 
 
 def _add_batch(accumulator: BatchAccumulator) -> None:
-    accumulator.add_batch(EVENTS, ["key"] * len(EVENTS), accumulator.new_ack())
+    assert accumulator.add_batch(EVENTS, ["key"] * len(EVENTS), accumulator.new_ack())
 
 
 def _add_runs(accumulator: BatchAccumulator) -> None:
     routes = accumulator.routes_now()
     runs = [(routes.queues[0], ListedEvents(EVENTS[at : at + 5], ["key"] * 5)) for at in (0, 5)]
-    accumulator.add_runs(routes, runs, accumulator.new_ack())
+    assert accumulator.add_runs(routes, runs, accumulator.new_ack())
 
 
 def _add_bytes(accumulator: BatchAccumulator, data: bytes) -> None:
