@@ -270,8 +270,10 @@ async def assert_merged_already(world: World) -> None:
         assert await client.read_all(STREAM) == STORED
 
 
-async def test_a_transaction_after_a_clean_shutdown_is_merged(world: World):
-    """Tier 2 had all of it, and said so: the next store starts without the volume."""
+@pytest.mark.parametrize("lost_claims", [0, 2])
+async def test_a_transaction_after_a_clean_shutdown_is_merged(world: World, lost_claims: int):
+    """Tier 2 had all of it, and said so: the next store starts without the volume. Stores that claimed the container
+    and lost it before they served it change nothing."""
 
     async with world.running() as running:
         client = await running.connect()
@@ -280,6 +282,8 @@ async def test_a_transaction_after_a_clean_shutdown_is_merged(world: World):
         await write(client, LOST, [STORED])
         await running.flush()
         await running.store.owned[0].writer.drain()
+    for _ in range(lost_claims):
+        world.claim(0)
     lose_volume(world)
     async with world.running() as running:
         client = await running.connect()
