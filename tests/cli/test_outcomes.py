@@ -51,7 +51,7 @@ def test_plain_text_is_golden():
 def _rendered(width: int, *, colour: bool) -> str:
     written = io.StringIO()
     console = Console(file=written, width=width, force_terminal=True, no_color=not colour, highlight=False)
-    console.print(styled(FULL))
+    console.print(styled(FULL, width))
     return written.getvalue()
 
 
@@ -65,8 +65,36 @@ def test_a_terminal_shows_the_same_words_with_styles():
 
 def test_a_narrow_terminal_folds_cells_and_loses_nothing():
     shown = io.StringIO()
-    Console(file=shown, width=12, color_system=None).print(styled(Outcome({}, ("NAME",), [("abcdefghijklmnopq",)])))
+    outcome = Outcome({}, ("NAME",), [("abcdefghijklmnopq",)])
+    Console(file=shown, width=12, color_system=None).print(styled(outcome, 12))
     assert "".join(shown.getvalue().split()) == "NAMEabcdefghijklmnopq"
+
+
+STORES = Outcome(
+    {},
+    ("STORE", "ADDRESS", "LEASE UNTIL", "LOGS"),
+    [("store-0", "127.0.0.1:44613", "2026-11-30 21:39:11Z", ["0 open", "3 open"])],
+)
+
+
+@pytest.mark.parametrize("width", range(52, 72))
+def test_a_line_of_a_cell_ends_between_words(width: int):
+    shown = io.StringIO()
+    Console(file=shown, width=width, color_system=None).print(styled(STORES, width))
+    assert {"store-0", "127.0.0.1:44613", "2026-11-30", "21:39:11Z", "open,"} <= set(shown.getvalue().split())
+    assert all(len(line) <= width for line in shown.getvalue().splitlines())
+
+
+@pytest.mark.parametrize(("width", "is_plain"), [(42, True), (80, False)])
+def test_a_table_without_room_for_its_words_is_plain(
+    width: int, is_plain: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    sections = Outcome({}, details=[("state", "active")], sections=[Section("S", STORES.columns, STORES.rows)])
+    for shown in (STORES, sections):
+        outcome.show(shown, as_json=False)
+        assert (capsys.readouterr().out == plain(shown) + "\n") is is_plain
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
