@@ -16,6 +16,7 @@ from headrace.client import (
     GroupReaderOptions,
     GroupStream,
     Headrace,
+    NotFoundError,
     ReaderGroup,
     ReaderGroupConfiguration,
     ReaderOptions,
@@ -83,6 +84,14 @@ def test_segment_is_read_on_after_an_outage(headrace: Headrace, real: RealCluste
         real.start_store()
         write(headrace, b"two")
         assert read_after_outage(reader) == [b"two"]
+
+
+def test_deleted_group_is_named_in_the_error(headrace: Headrace) -> None:
+    group = create(headrace)
+    with contextlib.suppress(NotFoundError), group.reader("r1") as reader:
+        headrace.admin.reader_groups.delete(headrace.admin.reader_groups.get("shop", "billing"))
+        with pytest.raises(NotFoundError, match=r"^reader group shop/billing was deleted$"):
+            reader.read_batch(timeout_s=20)
 
 
 def test_final_error_is_raised_until_a_reset(headrace: Headrace) -> None:

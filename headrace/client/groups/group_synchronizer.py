@@ -68,7 +68,10 @@ class GroupSynchronizer:
         if self._from_s3:
             stream: AsyncRevisionedStream = StoredRevisions(source, self.scope, view.state_stream, segment)
         else:
-            stream = AsyncRevisionedStream(source, self.scope, view.state_stream, segment, self._give_up_after_s)
+            owner = f"reader group {self.scope}/{self.group}"
+            stream = AsyncRevisionedStream(
+                source, self.scope, view.state_stream, segment, self._give_up_after_s, owner=owner
+            )
         self._stream = stream
         self._entries = AsyncStateSynchronizer(stream, _FORM, self._on_applied)
         try:

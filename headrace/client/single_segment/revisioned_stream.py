@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -25,7 +25,7 @@ from headrace.client.segment_connections import EndpointSource, SegmentConnectio
 from headrace.client.single_segment.segment_requests import REPLY_TIMEOUT_S, MakeCommand, SegmentRequests
 from headrace.codec.events import EventAssembler, frame_event
 from headrace.model.arguments import checked_calls
-from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, TruncatedError
+from headrace.model.errors import CorruptError, HeadraceError, InvalidRequestError, NotFoundError, TruncatedError
 from headrace.model.limits import EVENT_BYTES_MAX, EVENT_HEADER_BYTES
 from headrace.model.names import segment_name
 from headrace.model.segment_attributes import REVISION_MARK
@@ -55,9 +55,18 @@ class AsyncRevisionedStream:
     """
 
     def __init__(
-        self, source: EndpointSource, scope: str, stream: str, segment_id: int, give_up_after_s: float = RETRY_TIMEOUT_S
+        self,
+        source: EndpointSource,
+        scope: str,
+        stream: str,
+        segment_id: int,
+        give_up_after_s: float = RETRY_TIMEOUT_S,
+        *,
+        owner: str = "",
     ) -> None:
+        """`owner` is what the entries belong to, for messages; by default the stream."""
         self.scope, self.stream = scope, stream
+        self._owner = owner or f"stream {scope}/{stream}"
         self._segment_id = segment_id
         self._name = segment_name(scope, stream, segment_id)
         self._give_up_after_s = give_up_after_s
@@ -115,11 +124,12 @@ class AsyncRevisionedStream:
             length = READ_BYTES if end is None else min(READ_BYTES, end - start)
             if length <= 0:
                 raise InvalidRequestError(f"{end} is not a revision of {self._name}: an entry goes beyond it")
-            reply = await self._requests.ask(
-                self._segment_id, self._read_command(start, length), timeout_s=READ_TIMEOUT_S
-            )
-            if not isinstance(reply, wire.SegmentRead):
-                raise self._error(reply)
+            with self._naming_owner():
+                reply = await self._requests.ask(
+                    self._segment_id, self._read_command(start, length), timeout_s=READ_TIMEOUT_S
+                )
+                if not isinstance(reply, wire.SegmentRead):
+                    raise self._error(reply)
             whole = events.add(memoryview(reply.data)) if reply.data else []
             if whole or not (reply.data or events.cut_off_bytes):
                 return self._entries(revision, whole)
@@ -135,9 +145,10 @@ class AsyncRevisionedStream:
         """
         if not 0 < revision <= (await self._info()).write_offset:
             raise InvalidRequestError(f"{self.scope}/{self.stream} has no entry before revision {revision}")
-        reply = await self._requests.ask(self._segment_id, self._read_command(revision - 1, 1))
-        if not isinstance(reply, wire.SegmentRead):
-            raise self._error(reply)
+        with self._naming_owner():
+            reply = await self._requests.ask(self._segment_id, self._read_command(revision - 1, 1))
+            if not isinstance(reply, wire.SegmentRead):
+                raise self._error(reply)
         return _time(reply.ordering_number)
 
     async def write(self, value: bytes) -> None:
@@ -163,11 +174,12 @@ class AsyncRevisionedStream:
 
     async def mark(self) -> int | None:
         """Returns the revision that `compare_and_set_mark` has set, None if there is none."""
-        reply = await self._requests.ask_for(
-            self._segment_id,
-            lambda request_id: wire.GetSegmentAttribute(request_id, self._name, REVISION_MARK),
-            wire.SegmentAttribute,
-        )
+        with self._naming_owner():
+            reply = await self._requests.ask_for(
+                self._segment_id,
+                lambda request_id: wire.GetSegmentAttribute(request_id, self._name, REVISION_MARK),
+                wire.SegmentAttribute,
+            )
         return None if reply.value == wire.NO_ATTRIBUTE_VALUE else reply.value
 
     async def compare_and_set_mark(self, expected: int | None, revision: int | None) -> bool:
@@ -176,11 +188,12 @@ class AsyncRevisionedStream:
         After a lost connection the answer may be False although this call has set the mark.
         """
         before, after = (wire.NO_ATTRIBUTE_VALUE if each is None else each for each in (expected, revision))
-        reply = await self._requests.ask_for(
-            self._segment_id,
-            lambda request_id: wire.UpdateSegmentAttribute(request_id, self._name, REVISION_MARK, after, before),
-            wire.SegmentAttributeUpdated,
-        )
+        with self._naming_owner():
+            reply = await self._requests.ask_for(
+                self._segment_id,
+                lambda request_id: wire.UpdateSegmentAttribute(request_id, self._name, REVISION_MARK, after, before),
+                wire.SegmentAttributeUpdated,
+            )
         return reply.success
 
     async def truncate(self, revision: int) -> None:
@@ -189,7 +202,9 @@ class AsyncRevisionedStream:
         Raises:
             InvalidRequestError: `revision` is negative, or the stream ends before it.
         """
-        if revision < 0 or not await self._requests.truncate_segment(self._segment_id, self._name, revision):
+        with self._naming_owner():
+            truncated = revision >= 0 and await self._requests.truncate_segment(self._segment_id, self._name, revision)
+        if not truncated:
             raise InvalidRequestError(
                 f"{self.scope}/{self.stream} cannot be truncated at revision {revision}: it has no such revision",
                 details={"revision": revision},
@@ -222,7 +237,8 @@ class AsyncRevisionedStream:
             backoff = Backoff(self._give_up_after_s)
             while True:
                 try:
-                    return await self._try_append(make)
+                    with self._naming_owner():
+                        return await self._try_append(make)
                 except HeadraceError as problem:
                     self._drop_writer()
                     if problem.retry == "never":
@@ -258,7 +274,18 @@ class AsyncRevisionedStream:
         return wire.AppendBlockEnd(self._writer_id, len(data), data, 1, number, request_id)
 
     async def _info(self) -> wire.StreamSegmentInfo:
-        return await self._requests.segment_info(self._segment_id, self._name)
+        with self._naming_owner():
+            return await self._requests.segment_info(self._segment_id, self._name)
+
+    @contextmanager
+    def _naming_owner(self) -> Iterator[None]:
+        """Says in an error what was deleted: a store knows only the name of the segment."""
+        try:
+            yield
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"{self._owner} was deleted", details=error.details, code=error.specific_code
+            ) from error
 
     def _read_command(self, start: int, length: int) -> MakeCommand:
         return lambda request_id: wire.ReadSegment(self._name, start, length, "", request_id)

@@ -155,6 +155,10 @@ def test_requests_that_are_refused(entries: RevisionedStream, headrace: Headrace
     headrace.admin.seal_stream("shop", "prices")
     with pytest.raises(SealedError):
         entries.write(b"too late")
+    headrace.admin.delete_stream("shop", "prices")
+    for call in (lambda: list(entries.read(0)), entries.mark, lambda: entries.truncate(0), entries.oldest_revision):
+        with pytest.raises(NotFoundError, match=r"^stream shop/prices was deleted$"):
+            call()
 
 
 # State synchronizers
