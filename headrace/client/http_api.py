@@ -32,6 +32,7 @@ WAITING_AFTER_S = 1.0
 OnWaiting = Callable[[str], object]
 """Called with the URL of the controller if a request has no answer after `WAITING_AFTER_S`, repetitions included."""
 _BODY_TEXT_SHOWN = 200
+_NOT_A_CONTROLLER = "is that the address of a Headrace controller?"
 _PORTS = 65_536
 _JSON = {"content-type": "application/json"}
 _PATH = re.compile(r"(?:(?:/|%2F)(?!\.{1,2}(?:/|%2F|$))[A-Za-z0-9._~:\-]+)+")
@@ -141,7 +142,7 @@ class HttpApi(Unpicklable):
                 response = await self._client.request(method, path, content=content, headers=headers, params=query)
             except httpx.TransportError as failure:
                 problem: errors.HeadraceError = errors.UnavailableError(
-                    f"the controller at {self.url} does not answer ({type(failure).__name__}: {failure}); is it up?",
+                    f"the controller at {self.url} does not answer ({_reason(failure)}); is it up?",
                     details={"url": self.url},
                 )
                 if not repeatable and not isinstance(failure, httpx.ConnectError | httpx.ConnectTimeout):
@@ -229,7 +230,7 @@ def _answer(response: httpx.Response) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise errors.CorruptError(
             f"{response.request.url} did not answer a JSON object: {response.text[:_BODY_TEXT_SHOWN]!r}; "
-            "is that the address of a Headrace controller?"
+            f"{_NOT_A_CONTROLLER}"
         )
     return answer
 
@@ -241,10 +242,17 @@ def _error_of(response: httpx.Response) -> tuple[errors.HeadraceError, bool]:
         return error_from_json(response.status_code, response.json()["error"]), was_run
     except (ValueError, KeyError, TypeError, AttributeError):
         kind = _class_of_status(response.status_code)
+        message = f"{response.request.url} answered status {response.status_code}"
         shown = response.text[:_BODY_TEXT_SHOWN]
-        return kind(
-            f"{response.request.url} answered status {response.status_code}: {shown!r}"
-        ), response.is_server_error
+        message += f": {shown!r}" if shown else " and no text"
+        if kind is not errors.NotFoundError:
+            return kind(message), response.is_server_error
+        return kind(f"{message}; {_NOT_A_CONTROLLER}", details={"url": str(response.request.url)}), False
+
+
+def _reason(failure: httpx.TransportError) -> str:
+    """Some errors of a connection have no text."""
+    return f"{type(failure).__name__}: {failure}".removesuffix(": ")
 
 
 def error_from_json(status: int, document: Mapping[str, Any]) -> errors.HeadraceError:

@@ -127,6 +127,18 @@ def test_a_creation_whose_function_ended_is_not_repeated(cluster: Cluster, statu
     assert len(cluster.requests) == 1
 
 
+def test_an_error_without_a_text_has_its_name(cluster: Cluster) -> None:
+    cluster.answers = [httpx.ReadError("")]
+    with cluster.client() as headrace, pytest.raises(errors.UnavailableError, match=r"not answer \(ReadError\); is it"):
+        headrace.admin.create_stream("s", "t")
+
+
+def test_another_server_is_not_taken_for_a_controller(cluster: Cluster) -> None:
+    cluster.answers = [httpx.Response(404, text="")]
+    with cluster.client() as headrace, pytest.raises(errors.NotFoundError, match="status 404 and no text; is that the"):
+        headrace.admin.get_stream("s", "t")
+
+
 def test_a_creation_that_was_refused_is_repeated(cluster: Cluster) -> None:
     cluster.answers = [_error(503, "unavailable", "later"), httpx.Response(201, json=STREAM)]
     with cluster.client() as headrace:
