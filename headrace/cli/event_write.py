@@ -553,11 +553,9 @@ class _Load:
                 except InvalidRequestError as error:
                     writer.flush()
                     verb = "is" if loading.events == 1 else "are"
-                    raise _with_message(
-                        error,
-                        f"{error.message}; {count_text(loading.events, 'event')} before it {verb} written; "
-                        f"{loading.how_to_continue()}",
-                    ) from error
+                    written = f"{count_text(loading.events, 'event')} before it {verb} written"
+                    rest = f"{written}; {loading.how_to_continue()}" if loading.events else "nothing is written"
+                    raise _with_message(error, f"{error.message}; {rest}") from error
         except KeyboardInterrupt:
             # Wherever it came: what is known to be durable need not be written again.
             self._session.complain(f"interrupted: {self._acknowledged()}; {loading.how_to_continue()}")

@@ -32,7 +32,7 @@ from headrace.cli.parameters import (
 from headrace.cli.quantities import behind_text, duration_text, rate_text, size_text
 from headrace.cli.session import Session
 from headrace.cli.watching import INTERVAL_S_DEFAULT, Interval, Times, watch
-from headrace.codec.places import TIME_HELP, ParsedPlace, parse_cut, segment_text
+from headrace.codec.places import PLACE_HELP, TIME_HELP, ParsedPlace, parse_cut, segment_text
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.names import StreamSegmentName
 from headrace.model.reader_groups import GroupStream, ReaderGroupConfiguration, RetentionMode
@@ -47,7 +47,12 @@ app = new_app()
 
 def _reset_place(text: str) -> ParsedPlace | Literal["start", "checkpoint"]:
     word = text.lower()
-    return local_place(text) if word not in ("start", "checkpoint") else "start" if word == "start" else "checkpoint"
+    if word in ("start", "checkpoint"):
+        return "start" if word == "start" else "checkpoint"
+    try:
+        return local_place(text)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(error.message.replace(PLACE_HELP, f"start, checkpoint, {PLACE_HELP}")) from error
 
 
 _MODES = {mode.value.lower().replace("_", "-"): mode for mode in RetentionMode}

@@ -65,9 +65,23 @@ _HINTS = {
     "out_of_time": "try again: a part of the deployment is slow to answer",
     "unauthorized": "--auth aws-iam signs requests with your AWS credentials",
     "throttled": "try again later",
+    "group_state_not_found": "the controller's record of it: headrace group get SCOPE/GROUP",
     "not_found": "to list names: headrace scope list, headrace stream list SCOPE",
 }
 """Hints by the code of the error, the specific one or that of its class."""
+
+_LISTS = {
+    "url": "--url or HEADRACE_URL names the controller",
+    "letter": "to list them: headrace dead-letter list",
+    "transaction": "to list the open ones: headrace transaction list SCOPE/STREAM",
+    "subscriber": "to list them: headrace subscriber list SCOPE/STREAM",
+    "segmentId": "to list the active segments: headrace segment list SCOPE/STREAM",
+    "readerGroup": "to list them: headrace group list SCOPE",
+    "table": "to list them: headrace table list SCOPE",
+    "stream": "to list them: headrace stream list SCOPE",
+    "scope": "to list them: headrace scope list",
+}
+"""Hints for a name that was not found, by what the details of the error name: the most special kind is first."""
 
 
 def exit_code(error: errors.HeadraceError) -> ExitCode:
@@ -80,13 +94,26 @@ def error_line(error: errors.HeadraceError, names: Mapping[str, str] = {}) -> st
     `names` are those that the user has given, by their placeholders, such as SCOPE/STREAM.
     """
     message = " ".join(error.message.split())
-    hint = _HINTS.get(error.specific_code) or _HINTS.get(error.code)
+    hint = _hint(error)
     if error.specific_code == "unavailable" and "url" not in error.details:
         hint = None  # the controller has answered: what does not answer is a service that it needs
     if hint is None:
         return message
+    scope = error.details.get("scope")
+    if isinstance(scope, str):
+        names = {**names, "SCOPE": scope}
     command = _PLACEHOLDER.sub(lambda placeholder: names.get(placeholder[0], placeholder[0]), hint)
     return f"{message} (hint: {command})"
+
+
+def _hint(error: errors.HeadraceError) -> str | None:
+    if error.specific_code != error.code and error.specific_code in _HINTS:
+        return _HINTS[error.specific_code]
+    if isinstance(error, errors.NotFoundError):
+        for kind, hint in _LISTS.items():
+            if kind in error.details:
+                return hint
+    return _HINTS.get(error.code)
 
 
 _PLACEHOLDER = re.compile(r"SCOPE/[A-Z]+|SCOPE")

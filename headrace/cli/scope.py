@@ -37,7 +37,7 @@ def list_(session: Session) -> Outcome:
 def get(session: Session, scope: ScopeName) -> Outcome:
     """Check that a scope exists."""
     if not session.client.admin.scope_exists(scope):
-        raise NotFoundError(f"there is no scope {scope}")
+        raise NotFoundError(f"there is no scope {scope}", details={"scope": scope})
     return Outcome({"scope": scope})
 
 

@@ -212,7 +212,9 @@ def test_a_reset_of_the_record_moves_no_reader(run: Run, headrace: Headrace, arg
 
 def test_resets_that_are_refused(run: Run) -> None:
     assert run("reset", GROUP, "--record-only", "--to", "head").code == 1
-    assert run("reset", GROUP, "--to", "elsewhere").code == 2
+    elsewhere = run("reset", GROUP, "--to", "elsewhere")
+    assert elsewhere.code == 2
+    assert "is not start, checkpoint, earliest, latest, a time" in " ".join(elsewhere.err.split())
     assert run("reset", GROUP, "--no-wait").code == 1
     assert "no reader has joined it" in run("reset", GROUP, "--to", "checkpoint").err
     assert run("reset", "shop/none").code == 3
