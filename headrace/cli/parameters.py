@@ -78,10 +78,9 @@ def parse_positive(text: str) -> int:
 
 def parse_port(text: str) -> int:
     """A port, or 0 for any free one."""
-    port = parse_number(text)
-    if port > PORT_MAX:
-        raise InvalidRequestError(f"{port} is not a port: expected 0 to {PORT_MAX}")
-    return port
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(PORT_MAX)) and int(text) <= PORT_MAX:
+        return int(text)
+    raise InvalidRequestError(f"{text[:100]!a} is not a port: expected 0 to {PORT_MAX}")
 
 
 def parse_seconds(text: str) -> float:

@@ -127,13 +127,13 @@ CHECKS: Final[Mapping[str, Check]] = {
     "tokens": Check(
         SECURITY,
         "Do the stores demand delegation tokens?",
-        "deploy with tokens=required",
+        "deploy with tokens=required; on a laptop: headrace up --tokens",
         "operating/token-keys.md#turn-tokens-on-and-off",
     ),
     "tls": Check(
         SECURITY,
         "Do the stores have certificates?",
-        "deploy with tls=permissive, then with tls=required",
+        "deploy with tls=permissive, then with tls=required; on a laptop: headrace up --secure",
         "operating/certificates.md#turn-tls-on",
     ),
     "connections": Check(

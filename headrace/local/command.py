@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -57,6 +58,7 @@ EXAMPLES = (
     "headrace up --data-dir ~/headrace-data --secure",
     "headrace up --http-port 0 --grpc-port off --state-file other-stack.json",
 )
+_HELP_WIDTH = 76
 EXIT_CODES = {
     0: "stopped by Ctrl-C or SIGTERM",
     EXIT_FAILED: "a part could not be started, or failed",
@@ -237,6 +239,8 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> StackOptions
 
     is_rich = app.rich_markup_mode is not None
     codes = [f"{code:<4} {meaning}" for code, meaning in EXIT_CODES.items()]
+    if not is_rich:  # which wraps lines by itself
+        codes = [textwrap.fill(line, _HELP_WIDTH, subsequent_indent=" " * 7) for line in codes]
     app.command(
         "up",
         help="Run the whole of Headrace on this machine, on loopback only.",

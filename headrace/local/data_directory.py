@@ -71,6 +71,8 @@ class DataDirectory:
             LocalStackError: the directory cannot be written, another stack uses it, or its world was created with
                 another number of segment stores, or has another number of containers with logs in S3.
         """
+        if self.path.exists() and not self.path.is_dir():
+            raise LocalStackError(f"data directory {self.path} is a file", exit_code=EXIT_USAGE)
         try:
             if self.is_temporary:
                 self.path = Path(tempfile.mkdtemp(prefix="headrace-"))

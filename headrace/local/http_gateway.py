@@ -69,7 +69,11 @@ class HttpGateway:
             self._server = _Server((LOOPBACK, port), self)
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise LocalStackError(f"cannot listen on {LOOPBACK}:{port}: {reason}", exit_code=EXIT_USAGE) from error
+            raise LocalStackError(
+                f"cannot listen on {LOOPBACK}:{port}: {reason}; choose another port with --http-port, or stop the "
+                "program that has this one",
+                exit_code=EXIT_USAGE,
+            ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_STOP_POLL_S,), name="http-gateway", daemon=True
         )

@@ -336,8 +336,9 @@ def test_help_has_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]):
     for example in command.EXAMPLES:
         assert f"\n    {example}\n" in shown
         command.parse_options(example.split()[2:], "headrace up")
+    assert max(map(len, shown.splitlines())) <= 80
     for code, meaning in command.EXIT_CODES.items():
-        assert f"\n    {code:<4} {meaning}\n" in shown
+        assert f" {code} {meaning} " in " ".join([*shown.split(), ""])
 
 
 def test_options_of_the_command_line():
@@ -352,7 +353,11 @@ def test_options_of_the_command_line():
 
 def test_a_taken_port_is_one_clear_line(taken_port: int, directory: Path):
     code, said = refused("--http-port", str(taken_port), "--grpc-port", "off", "--data-dir", str(directory / "data"))
-    assert (code, said) == (2, f"headrace up: cannot listen on 127.0.0.1:{taken_port}: Address already in use\n")
+    assert code == 2
+    assert said == (
+        f"headrace up: cannot listen on 127.0.0.1:{taken_port}: Address already in use; "
+        "choose another port with --http-port, or stop the program that has this one\n"
+    )
     assert not (directory / "data").exists()
 
 
@@ -415,6 +420,18 @@ def test_unwritable_data_directory_is_one_clear_error_line(directory: Path):
     code, said = refused("--http-port", "0", "--grpc-port", "off", "--data-dir", str(directory / "file" / "data"))
     assert code == 1
     assert re.fullmatch(r"headrace up: cannot write to data directory .*: Not a directory\n", said)
+
+
+def test_a_file_in_place_of_a_data_directory_is_refused(directory: Path):
+    (directory / "file").touch()
+    code, said = refused("--http-port", "0", "--grpc-port", "off", "--data-dir", str(directory / "file"))
+    assert (code, said) == (2, f"headrace up: data directory {directory / 'file'} is a file\n")
+
+
+@pytest.mark.parametrize("port", ["70000", "x", "-1"])
+def test_a_refused_port_says_what_ports_there_are(port: str):
+    _, said = refused(f"--http-port={port}")
+    assert f"'{port}' is not a port: expected 0 to 65535" in said
 
 
 @pytest.mark.parametrize(
