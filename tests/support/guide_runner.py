@@ -59,6 +59,7 @@ class GuideRunner:
             check=False,
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+        assert "works until release" not in done.stderr, f"{text}\nuses an old name: {done.stderr}"
         return done.stdout
 
 
