@@ -158,7 +158,7 @@ def test_bad_input_says_which_event_and_what_is_written(
     assert len(cluster.all_events()) == 1
 
 
-def test_input_that_is_refused_at_once_says_that_nothing_is_written(run: Run, cluster: Cluster):
+def test_input_refused_at_once_says_that_nothing_is_written(run: Run, cluster: Cluster):
     code, _, err = run("write", "s/t", "--format", "csv", "--key-field", "K", given=b"k,v\n1,2\n")
     assert code == 1
     assert err.endswith("has no field 'K' for --key-field; its fields are k, v; nothing is written\n")
