@@ -156,6 +156,8 @@ def read(
                 printed += 1
                 if printed == count:
                     return
+        if follow:
+            session.complain("the stream is sealed, and read to its end")
     except KeyboardInterrupt:
         session.complain(f"interrupted: {count_text(printed, 'event')} printed")
         raise

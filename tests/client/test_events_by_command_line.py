@@ -76,6 +76,14 @@ def test_reading_begins_and_ends_where_it_is_told(run: Run, cluster: Cluster):
     assert run("read", "s/t", "--follow", "--from", "earliest", "--count", "3")[1] == "one\ntwo\nthree\n"
 
 
+def test_following_says_that_a_stream_is_sealed(run: Run, cluster: Cluster):
+    cluster.put(0, b"one")
+    cluster.seal_stream()
+    end = "headrace event read: the stream is sealed, and read to its end\n"
+    assert run("read", "s/t", "--follow", "--from", "earliest") == (0, "one\n", end)
+    assert run("read", "s/t") == (0, "one\n", "")
+
+
 def test_what_makes_no_sense(run: Run, cluster: Cluster):
     code, out, err = run("write", "s/t", "--key-separator", ":", given=b"no key\n")
     assert (code, out) == (1, "")
