@@ -45,11 +45,16 @@ def retention_document(retained: RetentionDescription) -> dict[str, Any]:
 
 def retention_details(retained: RetentionDescription) -> list[tuple[str, Any]]:
     """The retention of a stream for people."""
-    return [
+    details: list[tuple[str, Any]] = [
         ("retention", retention_text(retained.policy)),
         ("kept", f"{size_text(retained.kept_bytes)}, written after {time_text(retained.oldest_event_ms)}"),
         ("retention set", f"{retained.retention_set} cuts"),
         ("subscribers", retained.subscribers),
+    ]
+    if retained.policy is None:
+        return details  # no check ever deletes something
+    return [
+        *details,
         ("next check", "never" if retained.next_cut_time_ms is None else time_text(retained.next_cut_time_ms)),
         ("would delete", f"{size_text(retained.next_bytes)}: {retained.why}"),
     ]
