@@ -88,10 +88,11 @@ def test_segment_is_read_on_after_an_outage(headrace: Headrace, real: RealCluste
 
 def test_deleted_group_is_named_in_the_error(headrace: Headrace) -> None:
     group = create(headrace)
-    with contextlib.suppress(NotFoundError), group.reader("r1") as reader:
-        headrace.admin.reader_groups.delete(headrace.admin.reader_groups.get("shop", "billing"))
+    reader = group.reader("r1")
+    headrace.admin.reader_groups.delete(headrace.admin.reader_groups.get("shop", "billing"))
+    for call in (lambda: reader.read_batch(timeout_s=20), reader.close):
         with pytest.raises(NotFoundError, match=r"^reader group shop/billing was deleted$"):
-            reader.read_batch(timeout_s=20)
+            call()
 
 
 def test_final_error_is_raised_until_a_reset(headrace: Headrace) -> None:
