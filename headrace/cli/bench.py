@@ -61,10 +61,14 @@ def bench(
     from headrace.cli.bench_run import BenchRun
 
     plan = BenchPlan(event_bytes, seconds, writers, rate, segments)
-    if stream is not None:
-        return _outcome(stream, plan, BenchRun(session.client, *stream, plan).run(), is_removed=False)
-    with own_stream(session, SCOPE, "run", segments) as own:
-        measured = BenchRun(session.client, *own, plan).run()
+    try:
+        if stream is not None:
+            return _outcome(stream, plan, BenchRun(session.client, *stream, plan).run(), is_removed=False)
+        with own_stream(session, SCOPE, "run", segments) as own:
+            measured = BenchRun(session.client, *own, plan).run()
+    except KeyboardInterrupt:
+        session.complain("interrupted: nothing was measured")
+        raise
     return _outcome(own, plan, measured, is_removed=True)
 
 

@@ -171,7 +171,9 @@ def _check_url(url: str) -> None:
     """Raises InvalidRequestError unless it is the address of a server."""
     check_argument("url", url, str)
     if not url.startswith(("http://", "https://")):
-        raise errors.InvalidRequestError(f"the controller's URL {url!r} must begin with http:// or https://")
+        raise errors.InvalidRequestError(
+            f"the controller's URL {url!r} must begin with http:// or https://, as http://127.0.0.1:10080 does"
+        )
     try:
         parts = httpx.URL(url)
         # httpx encodes what a name cannot have with `%`; an address of IPv6 may have a zone behind one.

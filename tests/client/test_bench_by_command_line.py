@@ -55,18 +55,23 @@ def test_a_scope_that_was_there_stays(run: Run, headrace: Headrace):
 
 
 @pytest.mark.parametrize(
-    ("problem", "code"),
-    [(KeyboardInterrupt(), ExitCode.INTERRUPTED), (UnavailableError("no store"), ExitCode.UNREACHABLE)],
+    ("problem", "code", "said"),
+    [
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED, "headrace bench: interrupted: nothing was measured\n"),
+        (UnavailableError("no store"), ExitCode.UNREACHABLE, "headrace bench: no store\n"),
+    ],
     ids=["Ctrl-C", "an error"],
 )
 def test_an_end_before_its_time_leaves_nothing(
-    run: Run, headrace: Headrace, monkeypatch: pytest.MonkeyPatch, problem: BaseException, code: ExitCode
+    run: Run, headrace: Headrace, monkeypatch: pytest.MonkeyPatch, problem: BaseException, code: ExitCode, said: str
 ):
     def fail(*_: object) -> None:
         raise problem
 
     monkeypatch.setattr(bench_run.BenchRun, "_wait", fail)
-    assert run("--seconds", "1000", "--rate", "10").code == code
+    ran = run("--seconds", "1000", "--rate", "10")
+    assert ran.code == code
+    assert ran.err.endswith(said)
     assert headrace.admin.list_scopes() == ["shop"]
 
 
