@@ -18,6 +18,18 @@ END_OF_SEGMENT: Final = -1
 """An offset of cuts by Java readers: the segment is sealed and read to its end (`cut_ends`)."""
 
 
+class Side(Enum):
+    """The side of a cut on which a segment is.
+
+    BEFORE: all bytes of the segment are before the cut. IN: the cut has a position in it. AFTER: all bytes are after
+    it.
+    """
+
+    BEFORE = "before"
+    IN = "in"
+    AFTER = "after"
+
+
 @dataclass(frozen=True, slots=True)
 class StreamCut:
     """A position in a stream. `positions` are pairs of segment id and offset in bytes, sorted by id.
@@ -92,6 +104,15 @@ class StreamCut:
         """The newest epoch of its segments."""
         return max(segment_epoch(identifier) for identifier, _ in self.positions)
 
+    def side_by_epoch(self, identifier: int) -> Side | None:
+        """The side of this cut on which a segment is; None if its key range decides (`side_of`)."""
+        if any(identifier == named for named, _ in self.positions):
+            return Side.IN
+        epoch = segment_epoch(identifier)
+        if epoch > self.last_epoch:
+            return Side.AFTER
+        return Side.BEFORE if epoch < self.first_epoch else None
+
 
 def invalid_cut(reason: str) -> InvalidRequestError:
     return InvalidRequestError(f"the stream cut is not valid: {reason}", code="invalid_stream_cut")
@@ -141,18 +162,6 @@ class CutOrder(Enum):
     BEFORE = "before"
     EQUAL_OR_AFTER = "equal or after"
     OVERLAPS = "overlaps"
-
-
-class Side(Enum):
-    """The side of a cut on which a segment is.
-
-    BEFORE: all bytes of the segment are before the cut. IN: the cut has a position in it. AFTER: all bytes are after
-    it.
-    """
-
-    BEFORE = "before"
-    IN = "in"
-    AFTER = "after"
 
 
 def compare_cuts(cut: PlacedCut, other: PlacedCut) -> CutOrder:

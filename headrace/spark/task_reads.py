@@ -21,8 +21,7 @@ from headrace.client.ranges.segment_ranges import SegmentRange
 from headrace.client.reading.object_reads import ObjectReads
 from headrace.codec.event_columns import assemble_events
 from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError, UnavailableError
-from headrace.model.segments import segment_epoch
-from headrace.model.stream_cuts import StreamCut
+from headrace.model.stream_cuts import Side, StreamCut
 from headrace.spark.client_access import ClientStreamAccess
 from headrace.spark.lost_bytes import deleted_while_reading, log_skipped, log_stream_skipped, truncated_while_reading
 from headrace.spark.options import ReadOptions
@@ -221,7 +220,7 @@ def _after_truncation(
         log_stream_skipped(unread.scope, unread.stream)
         return None
     start = head.offsets.get(unread.segment_id, unread.end)
-    if start <= unread.start or segment_epoch(unread.segment_id) > head.last_epoch:
+    if start <= unread.start or head.side_by_epoch(unread.segment_id) is Side.AFTER:
         raise error
     start = min(start, unread.end)
     lost = LostBytes(unread.segment_id, unread.start, start - unread.start)

@@ -14,7 +14,7 @@ from stream_histories import Histories
 from headrace.model.epochs import Epoch
 from headrace.model.errors import InvalidRequestError
 from headrace.model.limits import SEGMENTS_PER_STREAM_MAX
-from headrace.model.segments import StreamSegment
+from headrace.model.segments import StreamSegment, segment_id
 from headrace.model.stream_cuts import (
     END_OF_SEGMENT,
     CutOrder,
@@ -97,6 +97,15 @@ def test_the_side_of_a_segment_is_that_of_its_slots(histories: Histories, slot_c
         slot = _slots(segment, slot_count)[0]
         gap = chains[slot].index(segment) - reached[slot]
         assert side_of(segment, cut) is (Side.IN if gap == 0 else Side.BEFORE if gap < 0 else Side.AFTER)
+        assert cut.cut.side_by_epoch(segment.segment_id) in (None, side_of(segment, cut))
+
+
+def test_epochs_tell_the_side_of_older_and_newer_segments():
+    cut = StreamCut.of("s", "t", {segment_id(2, 5): 0, segment_id(4, 9): 7})
+    sides = [
+        cut.side_by_epoch(segment_id(epoch, number)) for epoch, number in ((1, 3), (2, 5), (2, 6), (3, 7), (5, 11))
+    ]
+    assert sides == [Side.BEFORE, Side.IN, None, None, Side.AFTER]
 
 
 def test_a_cut_is_placed_on_its_own_segments_only():
