@@ -73,13 +73,19 @@ class ConsoleState:
         """The page of a failure; only its message for a part of a page, which asks again by itself."""
         is_part = "hx-request" in request.headers
         template = "problem_part.html" if is_part else "problem.html"
-        return self.page(request, template, problem.status, problem=problem)
+        return self.page(request, template, problem.status, problem=problem, resource=_resource(request.url.path))
 
     def close(self) -> None:
         """Closes readers and groups."""
         self.views.close()
         self.groups.close()
         self.reach.close()
+
+
+def _resource(path: str) -> str | None:
+    """The address of the stream, group or table to which a page belongs; None if it is that page itself, or none."""
+    parts = path.split("/")
+    return "/".join(parts[:4]) if len(parts) > 4 and parts[1] in ("streams", "groups", "tables") else None
 
 
 def named(request: Request, kind: str = "stream") -> ScopedName:

@@ -13,14 +13,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.cli.group import NO_STATE
 from headrace.cli.parameters import ScopedName
 from headrace.client import GroupLag, Headrace, ReaderGroup, ReaderStatus, StreamCut, StreamSegmentName
 from headrace.console.store_reach import STORE_PATIENCE_S, StoreReach
-from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError, UnavailableError
+from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
 from headrace.model.segments import segment_epoch
 
 GROUPS_OPEN_MAX = 30
@@ -38,6 +38,7 @@ SILENT_AFTER_S = 15.0
 WATCHED_S = 30.0
 """The longest time between two looks at a group that is being watched."""
 
+T = TypeVar("T")
 Places = tuple[tuple[StreamSegmentName, int, int | None], ...]
 """Segments, positions in them, and unread bytes; None if these are not known."""
 
@@ -193,15 +194,13 @@ class GroupWatch:
             self._forget(name, watched)
             if error.specific_code == NO_STATE:
                 return GroupFacts(view, note="no reader has joined yet")
-            if isinstance(error, UnavailableError) and watched is not None and not watched.is_stored:
-                self._reach.lost()
             if isinstance(error, NotFoundError):
                 with self._lock:
                     self._configurations.pop(name.scope, None)
             return GroupFacts(view, note=error.message)
 
     def _facts(self, view: ReaderGroupView, watched: _Watched) -> GroupFacts:
-        status = self._reach.answer(watched.group.status) if watched.is_stored else watched.group.status()
+        status = self._answer(watched.group.status, is_stored=watched.is_stored)
         now_s = watched.looked_s = self._now_s()
         measure = watched.measure
         if measure is None or now_s - measure.at_s >= measure.requests * self._watched_count() / REQUESTS_PER_S:
@@ -241,7 +240,7 @@ class GroupWatch:
                 cuts = self._reach.answer(group.recorded_cuts)
                 behind = {f"{cut.scope}/{cut.stream}": self._unread(view, cut) for cut in cuts}
                 return _Measure(now_s, 3 * len(cuts), None, behind, cuts, "")
-            lag, cuts = group.lag(), group.recorded_cuts()
+            lag, cuts = self._reach.store_answer(lambda: (group.lag(), group.recorded_cuts()))
         except TruncatedError as error:
             name = ScopedName(view.scope, view.group)
             note = f"{error.message}; `headrace group reset {name}` moves the group"
@@ -281,13 +280,7 @@ class GroupWatch:
         known = self._known(name, group_id, is_stored)
         if known is not None:
             return known
-        try:
-            group = self._open_group(name, is_stored)
-        except UnavailableError:
-            if not is_stored:
-                self._reach.lost()
-            raise
-        opened = _Watched(group_id, group, is_stored)
+        opened = _Watched(group_id, self._open_group(name, is_stored), is_stored)
         with self._lock:
             other = self._opened.get(name)
             is_first = other is None or (other.group_id, other.is_stored) != (group_id, is_stored)
@@ -304,9 +297,11 @@ class GroupWatch:
         return used
 
     def _open_group(self, name: ScopedName, is_stored: bool) -> ReaderGroup:
-        if is_stored:
-            return self._reach.answer(lambda: self._client.reader_group(*name, initialize=False, from_s3=True))
-        return self._client.reader_group(*name, initialize=False, give_up_after_s=STORE_PATIENCE_S)
+        options: dict[str, Any] = {"from_s3": True} if is_stored else {"give_up_after_s": STORE_PATIENCE_S}
+        return self._answer(lambda: self._client.reader_group(*name, initialize=False, **options), is_stored=is_stored)
+
+    def _answer(self, ask: Callable[[], T], *, is_stored: bool) -> T:
+        return self._reach.answer(ask) if is_stored else self._reach.store_answer(ask)
 
     def _known(self, name: ScopedName, group_id: str, is_stored: bool) -> _Watched | None:
         with self._lock:

@@ -25,14 +25,13 @@ from headrace.console.store_reach import STORE_PATIENCE_S, StoreReach
 from headrace.model.errors import (
     CorruptError,
     HeadraceError,
+    InvalidRequestError,
     NotFoundError,
     ThrottledError,
-    TruncatedError,
     UnavailableError,
 )
 from headrace.model.limits import EVENT_HEADER_BYTES
-from headrace.model.segments import segment_epoch
-from headrace.model.stream_cuts import END_OF_SEGMENT, StreamCut
+from headrace.model.stream_cuts import END_OF_SEGMENT, Side, StreamCut
 
 LIVE_VIEWS_MAX = 20
 PARKED_VIEWS_MAX = 200
@@ -247,7 +246,11 @@ class LiveViews:
         while size < BYTES_PER_CALL_MAX and self._now_s() - begun_s < SECONDS_PER_CALL_MAX:
             try:
                 batch = source.read()
-            except HeadraceError:
+            except HeadraceError as error:
+                if isinstance(error, CorruptError) and _is_at(view.followed, source.position()):
+                    raise InvalidRequestError(
+                        f"no event begins at the chosen stream cut: {error.message}. Choose another start"
+                    ) from error
                 if not events:
                     raise
                 break  # the source is past what it gave, and the next call fails if this one would
@@ -278,6 +281,14 @@ class LiveViews:
                 behind = source.behind()
             view.behind = behind, self._now_s() + BEHIND_AGE_S
         return view.behind[0]
+
+
+def _is_at(followed: Followed, position: StreamCut | int) -> bool:
+    """Whether a view has still to read the first event behind an offset of a cut that the user chose."""
+    if not isinstance(followed.start, StreamCut):
+        return False
+    reached = position.offsets if isinstance(position, StreamCut) else {followed.segment_id: position}
+    return any(reached.get(segment) == offset > 0 for segment, offset in followed.start.positions)
 
 
 def sampled(events: list[LiveEvent], room: int) -> list[LiveEvent]:
@@ -362,9 +373,8 @@ class SegmentSource:
         self._stream, self._segment_id = followed.stream, followed.segment_id
         self._now_s = now_s
         self._batches: deque[EventBatch] = deque()
-        self._is_sealed = False
         self.is_stored = False
-        self._end, self._asked_s = self._find_end(), now_s()
+        self._find_end()
         self._offset = offset if offset is not None else self._start(followed.start)
 
     def _start(self, start: Place) -> int:
@@ -372,13 +382,12 @@ class SegmentSource:
         if start == "latest":
             return self._end
         cut = self._reach.cut_at(self._stream, start)
-        if self._segment_id in cut.offsets:
+        side = cut.side_by_epoch(self._segment_id)
+        if side is Side.IN:
             offset = cut.offsets[self._segment_id]
             return self._end if offset == END_OF_SEGMENT else offset
-        own, epochs = segment_epoch(self._segment_id), [segment_epoch(each) for each in cut.offsets]
-        if own > max(epochs) or own < min(epochs):
-            return 0 if own > max(epochs) else self._end
-        # It is before or behind those segments of the cut that share its keys.
+        if side is not None:
+            return 0 if side is Side.AFTER else self._end
         after = self._reach.answer(lambda: self._client.admin.segments_between(*self._stream, cut))
         found = (each.start_offset for each in after.ranges if each.segment_id == self._segment_id)
         return next(found, self._end)
@@ -403,18 +412,21 @@ class SegmentSource:
 
     def _fetch(self) -> None:
         if self._end <= self._offset and not self._is_sealed and self._now_s() - self._asked_s >= TAIL_AGE_S:
-            self._end, self._asked_s = self._find_end(), self._now_s()
+            self._find_end()
         if self._end <= self._offset:
             return
         self.is_stored = not self._reach.to_stream(self._stream)
         if not self.is_stored:
             try:
-                self._fetch_up_to(self._end)
+                self._fetch_up_to(self._end, self._reach.store_answer)
             except UnavailableError:
-                self._reach.lost()
                 self.is_stored = True
         if self.is_stored and not self._batches:
             self._fetch_stored()
+
+    def _find_end(self) -> None:
+        self._end, self._is_sealed = self._reach.segment_end(self._stream, self._segment_id)
+        self._asked_s = self._now_s()
 
     def _fetch_stored(self) -> None:
         """As `_fetch`, without the events that are only in the segment store. S3 may end within an event."""
@@ -424,26 +436,20 @@ class SegmentSource:
         end = min(stored.stored_until, self._end)
         if end > self._offset:
             with suppress(CorruptError):
-                self._fetch_up_to(end)
+                self._fetch_up_to(end, lambda read: read())
 
-    def _fetch_up_to(self, end: int) -> None:
+    def _fetch_up_to(self, end: int, answer: Callable[[Callable[[], None]], None]) -> None:
         part = SegmentRange(*self._stream, self._segment_id, 0.0, 1.0, self._offset, end)
-        size = 0
-        with self._client.range_reader(part, give_up_after_s=STORE_PATIENCE_S) as reader:
-            while size < BYTES_PER_CALL_MAX and (batch := reader.read_batch()) is not None:
-                self._batches.append(batch)
-                size += batch.end_offset - batch.offset
+        batches: list[EventBatch] = []
 
-    def _find_end(self) -> int:
-        """Where the segment ends now. Raises NotFoundError if it is not retained."""
-        admin = self._client.admin
-        tail = self._reach.answer(lambda: admin.stream_cut(*self._stream, at="latest")).offsets
-        if self._segment_id in tail:
-            return tail[self._segment_id]
-        with suppress(NotFoundError, TruncatedError):
-            length = admin.sealed_length(*self._stream, self._segment_id)
-            if length is None:
-                raise UnavailableError("the segment is being sealed: repeat soon")
-            self._is_sealed = True
-            return length
-        raise NotFoundError("the segment was truncated, or the stream does not have it")
+        def read() -> None:
+            size = 0
+            with self._client.range_reader(part, give_up_after_s=STORE_PATIENCE_S) as reader:
+                while size < BYTES_PER_CALL_MAX and (batch := reader.read_batch()) is not None:
+                    batches.append(batch)
+                    size += batch.end_offset - batch.offset
+
+        try:
+            answer(read)
+        finally:
+            self._batches.extend(batches)  # also what came before a failure

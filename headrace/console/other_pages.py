@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -108,20 +109,21 @@ class OtherPages:
 
     def _entries(self, name: ScopedName, primary_key_length: int, after: bytes) -> list[TableEntry] | None:
         """The entries of a page, and one of the next page; None if the stores are not reached."""
-        reach, entries = self._console.reach, list[TableEntry]()
-        if not reach.to_table(name):
-            return None
-        try:
+
+        def read() -> list[TableEntry]:
+            entries: list[TableEntry] = []
             with self._console.client.key_value_table(*name) as table:
                 for entry in table.entries(first=after[:primary_key_length] or None, page=ENTRIES_PER_PAGE + 1):
                     if entry.key.primary + entry.key.secondary > after or not after:
                         entries.append(entry)
                     if len(entries) > ENTRIES_PER_PAGE:
                         break
-        except UnavailableError:
-            reach.lost()  # the next pages do not wait so long, too
-            return None
-        return entries
+            return entries
+
+        reach = self._console.reach
+        with suppress(UnavailableError):
+            return reach.store_answer(read) if reach.to_table(name) else None
+        return None
 
     def cluster(self, request: Request) -> Response:
         cluster = self._console.admin.cluster

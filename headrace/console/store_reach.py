@@ -1,24 +1,27 @@
 """Whether this machine reaches the segment stores: one answer for all pages, so that they do not wait in turn.
 
-The controller names a store, and a connection is opened and closed. A machine outside the VPC waits REACH_TIMEOUT_S
-for it, once in LOST_S. The controller reaches the stores then, and tells what S3 has. If the stores are down, it does
-not answer what it asks them. Pages wait ANSWER_TIMEOUT_S for that, once in SILENT_S.
+The controller names a store, and the console exchanges Hello with it. A machine outside the VPC waits REACH_TIMEOUT_S
+for it, once in LOST_S, and so does one whose store accepts connections and never answers. A store that falls silent
+later costs one STORE_TIMEOUT_S. The controller reaches the stores then, and tells what S3 has. If the stores are down,
+it does not answer what it asks them. Pages wait ANSWER_TIMEOUT_S for that, once in SILENT_S.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from headrace.api.segments import SegmentEndpoint
 from headrace.cli.parameters import ScopedName
 from headrace.client import EventReader, Headrace, ReaderGroup, StreamCut
 from headrace.client.places import Place
-from headrace.model.errors import UnavailableError
+from headrace.model.errors import CorruptError, NotFoundError, TruncatedError, UnavailableError
 from headrace.model.segments import segment_epoch
+from headrace.wire.connections.blocking import BlockingConnection
+from headrace.wire.tls import STORE_NOT_TRUSTED, StoreTls
 
 REACH_TIMEOUT_S = 2.0
 LOST_S = 30.0
@@ -29,6 +32,10 @@ REACHED_S = 10.0
 
 STORE_PATIENCE_S = 2.0
 """How long a page tries a store that was reached a moment ago."""
+
+STORE_TIMEOUT_S = 10.0
+"""For all that a page asks a store for at once, up to an event of 16 MiB. The client itself waits longer for a store
+that accepts requests and does not answer."""
 
 ANSWER_TIMEOUT_S = 4.0
 """For an answer of the controller that needs the stores. The first one of a function takes 1 to 3 s."""
@@ -47,6 +54,13 @@ SILENT = "the segment stores do not answer the controller: they are down, or ano
 T = TypeVar("T")
 
 
+class SegmentEnd(NamedTuple):
+    """The offset after the last byte of a segment. No bytes follow if it is sealed."""
+
+    offset: int
+    is_sealed: bool
+
+
 class StoreReach:
     """Safe for any number of threads: a lost update costs one more connection. `now_s` never goes back."""
 
@@ -57,6 +71,8 @@ class StoreReach:
         """What was found out, and until when it counts."""
         self._silent_until_s: float | None = None
         self._questions = ThreadPoolExecutor(QUESTIONS_AT_ONCE_MAX, thread_name_prefix="console-questions")
+        # Calls to a silent store end late: they must not keep the controller from being asked.
+        self._store_calls = ThreadPoolExecutor(QUESTIONS_AT_ONCE_MAX, thread_name_prefix="console-store-calls")
 
     def to_stream(self, stream: ScopedName) -> bool:
         """Whether the store of a segment of the stream was reached just now, or any store a moment ago."""
@@ -91,18 +107,39 @@ class StoreReach:
             )
         return self.answer(lambda: self._client.stream_cut_at(*stream, place))
 
+    def segment_end(self, stream: ScopedName, segment_id: int) -> SegmentEnd:
+        """Where a segment ends now. Raises NotFoundError if it is not retained."""
+        admin = self._client.admin
+        tail = self.answer(lambda: admin.stream_cut(*stream, at="latest")).offsets
+        if segment_id in tail:
+            return SegmentEnd(tail[segment_id], is_sealed=False)
+        with suppress(NotFoundError, TruncatedError):
+            length = admin.sealed_length(*stream, segment_id)
+            if length is None:
+                raise UnavailableError("the segment is being sealed: repeat soon")
+            return SegmentEnd(length, is_sealed=True)
+        raise NotFoundError("the segment was truncated, or the stream does not have it")
+
     def answer(self, ask: Callable[[], T]) -> T:
         """What the controller asks the stores for. Raises UnavailableError soon if these do not answer it."""
         if self._silent_until_s is not None and self._now_s() < self._silent_until_s:
             raise UnavailableError(SILENT)
-        asked = self._questions.submit(ask)
         try:
-            return asked.result(ANSWER_TIMEOUT_S)
+            return _within(ANSWER_TIMEOUT_S, self._questions.submit(ask))
         except TimeoutError:
-            if not asked.cancel():
-                asked.add_done_callback(_close_late)
             self._silent_until_s = self._now_s() + SILENT_S
             raise UnavailableError(SILENT) from None
+
+    def store_answer(self, ask: Callable[[], T]) -> T:
+        """What a page asks the stores itself. Raises UnavailableError soon if they do not answer, and notes that."""
+        try:
+            return _within(STORE_TIMEOUT_S, self._store_calls.submit(ask))
+        except TimeoutError:
+            self.lost()
+            raise UnavailableError(f"a segment store has not answered for {STORE_TIMEOUT_S:g} s") from None
+        except UnavailableError:
+            self.lost()
+            raise
 
     def answer_or_none(self, ask: Callable[[], T]) -> T | None:
         """As `answer`, for a part of a page; None if there is no answer."""
@@ -130,7 +167,8 @@ class StoreReach:
         return self.answer_or_none(lambda: admin.stream_cut_distance(*stream, from_cut=position, to_cut=end))
 
     def close(self) -> None:
-        self._questions.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._questions, self._store_calls):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def lost(self) -> None:
         """Notes that a store did not answer."""
@@ -140,21 +178,34 @@ class StoreReach:
         known = self._known
         if known is not None and self._now_s() < known[1]:
             return known[0]
-        return self._note(is_reached=_is_reached(find))
+        return self._note(is_reached=self._is_reached(find))
 
     def _note(self, *, is_reached: bool) -> bool:
         self._known = is_reached, self._now_s() + (REACHED_S if is_reached else LOST_S)
         return is_reached
 
+    def _is_reached(self, find: Callable[[], SegmentEndpoint | None]) -> bool:
+        try:
+            endpoint = find()
+            if endpoint is not None:
+                name = endpoint.tls_name
+                tls = StoreTls(self._client.admin.trust.context(), name) if name else None
+                BlockingConnection(endpoint.host, endpoint.port, tls=tls, timeout_s=REACH_TIMEOUT_S).close()
+        except UnavailableError as error:
+            return error.specific_code == STORE_NOT_TRUSTED  # it answered; readers fetch the authorities again
+        except CorruptError:
+            return False  # another server listens there
+        return True
 
-def _is_reached(find: Callable[[], SegmentEndpoint | None]) -> bool:
+
+def _within(timeout_s: float, asked: Future[T]) -> T:
+    """The result. Raises TimeoutError if there is none in time; what is opened too late is closed."""
     try:
-        endpoint = find()
-        if endpoint is not None:
-            socket.create_connection((endpoint.host, endpoint.port), REACH_TIMEOUT_S).close()
-    except (UnavailableError, OSError):
-        return False
-    return True
+        return asked.result(timeout_s)
+    except TimeoutError:
+        if not asked.cancel():
+            asked.add_done_callback(_close_late)
+        raise
 
 
 def _close_late(asked: Future[T]) -> None:

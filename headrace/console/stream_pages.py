@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from headrace.cli.outcome import time_text
 from headrace.cli.parameters import ScopedName
-from headrace.client import SegmentRange, StreamCut
+from headrace.client import EventBatch, SegmentRange, StreamCut
 from headrace.codec.places import parse_number, parse_segment, segment_text
 from headrace.codec.stream_cut_text import stream_cut_text
 from headrace.console.console_state import ConsoleState, named, text_parameter
@@ -29,7 +29,7 @@ from headrace.console.live_views import Followed
 from headrace.console.segment_spans import SpanPage, segments_of_key, spans_of
 from headrace.console.store_reach import AWAY, EPOCHS_MEASURED_MAX, STORE_PATIENCE_S
 from headrace.console.stream_query import EPOCH_CHOICES, StreamQuery, segment_address
-from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
+from headrace.model.errors import CorruptError, InvalidRequestError, UnavailableError
 from headrace.model.limits import EVENT_TIME_MS_MIN
 from headrace.model.routing import routing_key_position
 
@@ -171,18 +171,15 @@ class StreamPages:
         if length > EVENT_READ_BYTES_MAX:
             raise InvalidRequestError(f"the console reads events of at most {EVENT_READ_BYTES_MAX} bytes")
         part = SegmentRange(*stream, segment_id, 0.0, 1.0, start, start + length)
-        is_reached = self._console.reach.to_stream(stream)
-        if not is_reached:
-            self._check_stored(part)
+        reach = self._console.reach
+        is_reached = reach.to_stream(stream)
+        self._check_written(part, is_reached=is_reached)
         try:
-            with self._console.client.range_reader(part, give_up_after_s=STORE_PATIENCE_S) as reader:
-                batch = reader.read_batch()
-        except UnavailableError:
-            if is_reached:
-                self._console.reach.lost()
-            raise
-        if batch is None:
-            raise NotFoundError("there is no event at this place")
+            batch = reach.store_answer(lambda: self._first_batch(part)) if is_reached else self._first_batch(part)
+        except CorruptError as error:
+            raise _no_event(part, error.message) from error
+        if batch is None or len(batch.events) > 1:
+            raise _no_event(part, f"there are {0 if batch is None else len(batch.events)} events")
         return self._console.page(
             request,
             "event.html",
@@ -193,11 +190,22 @@ class StreamPages:
             shown=event_page(batch.events[0]),
         )
 
-    def _check_stored(self, part: SegmentRange) -> None:
-        """Raises UnavailableError if S3 does not have all of the range."""
-        ask = partial(self._console.admin.chunks, part.scope, part.stream, part.segment_id)
-        chunks = self._console.reach.answer(lambda: ask(from_offset=part.start, to_offset=part.end))
-        if chunks.stored_until < part.end:
+    def _first_batch(self, part: SegmentRange) -> EventBatch | None:
+        with self._console.client.range_reader(part, give_up_after_s=STORE_PATIENCE_S) as reader:
+            return reader.read_batch()
+
+    def _check_written(self, part: SegmentRange, *, is_reached: bool) -> None:
+        """Raises InvalidRequestError if the segment ends before the range, and UnavailableError if only a store that is
+        not reached has all of it."""
+        if not is_reached:
+            ask = partial(self._console.admin.chunks, part.scope, part.stream, part.segment_id)
+            chunks = self._console.reach.answer(lambda: ask(from_offset=part.start, to_offset=part.end))
+            if chunks.stored_until >= part.end:
+                return
+        end = self._console.reach.segment_end(ScopedName(part.scope, part.stream), part.segment_id).offset
+        if part.end > end:
+            raise _no_event(part, f"the segment ends at byte {end}")
+        if not is_reached:
             raise UnavailableError(f"the event is not in S3 yet, which takes some 5 to 10 s, and {AWAY}")
 
     def _header(self, stream: ScopedName) -> dict[str, Any]:
@@ -262,6 +270,13 @@ class StreamPages:
             "count": len(transactions),
             "now_ms": self._console.clock.now_ms(),
         }
+
+
+def _no_event(part: SegmentRange, reason: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"bytes {part.start} to {part.end} of segment {segment_text(part.segment_id)} are not one event: {reason}. "
+        "Choose an event in the list of events of the stream"
+    )
 
 
 def cut_words(cut: StreamCut) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ from headrace.console.live_views import (
     LiveViews,
     sampled,
 )
-from headrace.console.store_reach import STORE_PATIENCE_S
+from headrace.console.store_reach import STORE_PATIENCE_S, StoreReach
 from headrace.model.errors import CorruptError, NotFoundError, ThrottledError, UnavailableError
 
 ORDERS = Followed(ScopedName("s", "t"), None, "", "latest")
@@ -72,10 +72,11 @@ class Client:
         return self.readers[-1]
 
 
-class Reach:
-    """What the console knows of the stores. Methods as `StoreReach`; all streams are `distance` behind."""
+class Reach(StoreReach):
+    """What the console knows of the stores, if it is known. All streams are `distance` behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: Any) -> None:
+        super().__init__(client, lambda: 0.0)
         self.is_reached, self.distance = True, 0
 
     def to_stream(self, stream: ScopedName) -> bool:
@@ -87,23 +88,20 @@ class Reach:
     def cut_at(self, stream: ScopedName, place: object) -> StreamCut:
         return place if isinstance(place, StreamCut) else StreamCut.of(*stream, {0: 0})
 
-    def answer(self, ask: Callable[[], object]) -> object:
-        return ask()
-
-    def behind(self, stream: ScopedName, position: dict[int, int]) -> int:
+    def behind(self, stream: ScopedName, position: Mapping[int, int], *_: object, **__: object) -> int:
         return self.distance
 
 
 def views_of(world: World, client: Any) -> LiveViews:
-    reach: Any = world.reach
-    return LiveViews(client, reach, lambda: world.now_s)
+    world.reach = Reach(client)
+    return LiveViews(client, world.reach, lambda: world.now_s)
 
 
 class World:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.client = Client()
-        self.reach = Reach()
+        self.reach: Reach
         self.views = views_of(self, self.client)
 
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from headrace.client import Headrace, ScalingPolicy, TableConfiguration
+from headrace.console import live_views
 from headrace.console.console_state import _templates
 from headrace.console.live_views import LIVE_VIEWS_MAX
 
@@ -202,7 +203,7 @@ def test_the_number_of_live_views_is_bounded(browser: httpx.Client):
         pytest.param(f"{ORDERS}?key={'k' * 501}", 400, id="long key"),
         pytest.param(f"{ORDERS}/live?from={'2@1:0,' * 4_000}", 400, id="long cut"),
         (f"{ORDERS}/event?segment=0@0&offset=0&length=99999999999", 400),
-        (f"{ORDERS}/event?segment=2@1&offset=3&length=20", 500),
+        (f"{ORDERS}/event?segment=2@1&offset=3&length=20", 400),
         ("/live/none", 404),
         ("/nothing", 404),
     ],
@@ -213,6 +214,28 @@ def test_a_refusal_is_a_readable_page(browser: httpx.Client, path: str, status: 
     assert "<h1>" in answer.text
     assert "Traceback" not in answer.text
     assert "<script>" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        (f"{ORDERS}/event?segment=2@1&offset=3&length=20", "bytes 3 to 23 of segment 2@1 are not one event"),
+        (f"{ORDERS}/event?segment=2@1&offset=0&length=2000", "are not one event: there are"),
+        (f"{ORDERS}/event?segment=4@2&offset=99999999&length=20", "the segment ends at byte"),
+        (f"{ORDERS}/live?from=2@1:11,3@1:0,1@0:-1", "no event begins at the chosen stream cut"),
+    ],
+)
+def test_a_place_without_an_event_is_refused_with_advice(
+    browser: httpx.Client, monkeypatch: pytest.MonkeyPatch, path: str, says: str
+):
+    monkeypatch.setattr(live_views, "IDLE_S", 0.0)  # views of other tests make room
+    answer = browser.get(path)
+    view = re.search(r'hx-get="(/live/[0-9a-f]+)"', answer.text)
+    while view is not None and answer.status_code == 200:
+        answer = browser.get(view[1])
+    assert answer.status_code == 400, answer.text
+    assert says in unescape(answer.text)
+    assert view is not None or f'<a href="{ORDERS}">Back to shop/orders</a>' in answer.text
 
 
 def test_numbers_and_times_are_put_into_pages_in_words():

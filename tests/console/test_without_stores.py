@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from html import unescape
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from real_cluster import RealCluster
+from silent_store import SilentStore
 
 from headrace.adapters.tcp.listener import bind_socket
 from headrace.api.segments import SegmentEndpoint
@@ -126,6 +129,13 @@ def test_a_view_leaves_stores_that_go_away(far: httpx.Client, cluster: RealClust
     cluster.far_reach_stores = False
     while FROM_S3 not in shown(far, view):
         pass
+
+
+@pytest.mark.parametrize("offset", ["3", "99999999", "4611686018427387904"])
+def test_a_place_without_an_event_is_refused_without_stores(far: httpx.Client, offset: str) -> None:
+    answer = far.get(f"{ORDERS}/event?segment=2@1&offset={offset}&length=20")
+    assert answer.status_code == 400, answer.text
+    assert "not one event" in answer.text
 
 
 def test_a_segment_and_an_event_come_from_s3(far: httpx.Client) -> None:
@@ -261,10 +271,62 @@ STREAM = ScopedName("s", "t")
 
 @pytest.fixture
 def ports() -> Iterator[tuple[int, int]]:
-    """A port on which a server listens, and one on which none does."""
-    with bind_socket("127.0.0.1", 0) as listening, bind_socket("127.0.0.1", 0) as closed:
-        listening.listen()
-        yield listening.getsockname()[1], closed.getsockname()[1]
+    """A port on which a store says Hello, and one on which none listens."""
+    with closing(SilentStore()) as store, bind_socket("127.0.0.1", 0) as closed:
+        yield store.port, closed.getsockname()[1]
+
+
+@pytest.fixture
+def silent_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A port on which connections are accepted, and nothing is ever answered."""
+    monkeypatch.setattr(store_reach, "REACH_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_store_that_accepts_and_is_silent_is_not_reached(silent_port: int) -> None:
+    stores = Stores(silent_port)
+    assert [stores.reach.to_stream(STREAM) for _ in range(3)] == [False] * 3
+    assert stores.asked == 1
+    stores.reach.close()
+
+
+def test_pages_read_from_s3_while_stores_accept_and_are_silent(
+    far: httpx.Client, silent_port: int, cluster: RealCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_closed_port", silent_port)
+    assert FROM_S3 in shown(far, view_of(far, "from=earliest"))
+    assert FROM_S3 in shown(far, view_of(far, "segment=2@1&from=earliest"))
+    assert "From S3" in shown(far, "/groups/shop/slow")
+    assert "Entries are not shown" in shown(far, "/tables/shop/prices")
+
+
+def test_a_store_that_falls_silent_is_not_waited_for_again(
+    ports: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_reach, "STORE_TIMEOUT_S", 0.01)
+    stores, may_end = Stores(ports[0]), threading.Event()
+    assert stores.reach.to_stream(STREAM)
+    with pytest.raises(UnavailableError, match="has not answered"):
+        stores.reach.store_answer(lambda: may_end.wait(30))
+    assert not stores.reach.to_stream(STREAM)
+    monkeypatch.setattr(store_reach, "ANSWER_TIMEOUT_S", 30)
+    assert stores.reach.answer(lambda: 5) == 5  # of the controller, which the page still asks
+    may_end.set()
+    stores.reach.close()
+
+
+def test_a_store_that_refuses_a_page_counts_as_lost(ports: tuple[int, int]) -> None:
+    stores = Stores(ports[0])
+    assert stores.reach.to_stream(STREAM)
+
+    def refuse() -> None:
+        raise UnavailableError("the store is shutting down")
+
+    with pytest.raises(UnavailableError, match="shutting down"):
+        stores.reach.store_answer(refuse)
+    assert not stores.reach.to_stream(STREAM)
+    stores.reach.close()
 
 
 def test_a_store_is_tried_once_for_a_while(ports: tuple[int, int]) -> None:
