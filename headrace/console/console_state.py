@@ -73,7 +73,7 @@ class ConsoleState:
         """The page of a failure; only its message for a part of a page, which asks again by itself."""
         is_part = "hx-request" in request.headers
         template = "problem_part.html" if is_part else "problem.html"
-        return self.page(request, template, problem.status, problem=problem, resource=_resource(request.url.path))
+        return self.page(request, template, problem.status, problem=problem, resource=_resource(request))
 
     def close(self) -> None:
         """Closes readers and groups."""
@@ -82,10 +82,10 @@ class ConsoleState:
         self.reach.close()
 
 
-def _resource(path: str) -> str | None:
+def _resource(request: Request) -> str | None:
     """The address of the stream, group or table to which a page belongs; None if it is that page itself, or none."""
-    parts = path.split("/")
-    return "/".join(parts[:4]) if len(parts) > 4 and parts[1] in ("streams", "groups", "tables") else None
+    parts = request.url.path.split("/")
+    return "/".join(parts[:4]) if "name" in request.path_params and len(parts) > 4 else None
 
 
 def named(request: Request, kind: str = "stream") -> ScopedName:

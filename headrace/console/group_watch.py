@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -18,12 +18,18 @@ from typing import Any, NamedTuple, TypeVar
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.cli.group import NO_STATE
 from headrace.cli.parameters import ScopedName
-from headrace.client import GroupLag, Headrace, ReaderGroup, ReaderStatus, StreamCut, StreamSegmentName
+from headrace.client import GroupLag, GroupStatus, Headrace, ReaderGroup, ReaderStatus, StreamCut, StreamSegmentName
 from headrace.console.store_reach import STORE_PATIENCE_S, StoreReach
 from headrace.model.errors import HeadraceError, NotFoundError, TruncatedError
 from headrace.model.segments import segment_epoch
 
 GROUPS_OPEN_MAX = 30
+GROUPS_PER_PAGE = 10
+"""Groups in a list, each with the bytes behind. The page opens all of them, and GROUPS_OPEN_MAX stay open."""
+
+LISTED_REQUESTS_MAX = 12
+"""About how many requests a group in a list may take to be measured: how far behind another one is, is left open."""
+
 GROUPS_PER_STREAM_MAX = 6
 """Groups that the page of a stream shows: each costs a few requests whenever they are read again."""
 
@@ -70,6 +76,14 @@ class GroupFacts(NamedTuple):
     age_s: float = 0.0
     """How old `lag`, `behind` and `cuts` are."""
     is_stored: bool = False
+    has_status: bool = True
+    """Whether it is known which readers it has."""
+
+    @property
+    def bytes_behind(self) -> int | None:
+        """Unread bytes of all streams; None if those of one are not known."""
+        counts = [None] if self.behind is None else list(self.behind.values())
+        return None if None in counts else sum(count or 0 for count in counts)
 
     @property
     def name(self) -> ScopedName:
@@ -94,6 +108,8 @@ class _Measure(NamedTuple):
     behind: Mapping[str, int | None] | None
     cuts: tuple[StreamCut, ...]
     note: str
+    is_whole: bool = True
+    """Whether it has all that can be known, and not only what a list shows."""
 
     def unread(self, segment: StreamSegmentName, offset: int) -> int | None:
         """The bytes of the segment after the offset. The lag counts from the cuts, which readers may have passed."""
@@ -120,9 +136,10 @@ class _Watched:
 
 
 class _Configurations(NamedTuple):
-    """The groups of a scope by name, each with the time of its configuration. `listed_s` is when they were listed."""
+    """The names of all groups of a scope, as listed at `listed_s`, and of some the configuration with its time."""
 
-    listed_s: float | None
+    listed_s: float
+    names: list[str]
     views: dict[str, tuple[float, ReaderGroupView]]
 
 
@@ -137,36 +154,41 @@ class GroupWatch:
         self._opened: OrderedDict[ScopedName, _Watched] = OrderedDict()
         self._configurations: dict[str, _Configurations] = {}
 
-    def of_scope(self, scope: str) -> list[ReaderGroupView]:
-        """The first groups of the scope by name, those of at most NAMES_AGE_S ago; the oldest configurations are of
-        CONFIGURATION_AGE_S ago."""
-        now_s = self._now_s()
-        known = self._configurations.get(scope, _Configurations(None, {}))
-        if known.listed_s is None or now_s - known.listed_s > NAMES_AGE_S:
-            groups = self._client.admin.reader_groups
-            views: dict[str, tuple[float, ReaderGroupView]] = {}
-            for name in groups.list(scope)[:CONFIGURATIONS_PER_SCOPE_MAX]:
-                of_name = known.views.get(name)
-                if of_name is not None and now_s - of_name[0] <= CONFIGURATION_AGE_S:
-                    views[name] = of_name
-                    continue
+    def names(self, scope: str) -> list[str]:
+        """The names of the groups of the scope, of at most NAMES_AGE_S ago."""
+        return self._listed(scope).names
+
+    def configurations(self, scope: str, names: Iterable[str]) -> list[ReaderGroupView]:
+        """The configurations of the groups that exist, of at most CONFIGURATION_AGE_S ago."""
+        views, now_s = self._listed(scope).views, self._now_s()
+        for name in names:
+            if name not in views or now_s - views[name][0] > CONFIGURATION_AGE_S:
                 with suppress(NotFoundError):
-                    views[name] = (now_s, groups.get(scope, name))
-            known = _Configurations(now_s, views)
-            with self._lock:
-                for other, (listed_s, _) in list(self._configurations.items()):
-                    if listed_s is not None and now_s - listed_s > CONFIGURATION_AGE_S:
-                        del self._configurations[other]
-                self._configurations[scope] = known
-        return [view for _, view in known.views.values()]
+                    views[name] = (now_s, self._client.admin.reader_groups.get(scope, name))
+        return [views[name][1] for name in names if name in views]
 
     def of_stream(self, stream: ScopedName) -> list[ReaderGroupView]:
-        """The groups in the stream's scope that read it."""
+        """The groups that read the stream, of the first ones in its scope by name."""
+        names = self.names(stream.scope)[:CONFIGURATIONS_PER_SCOPE_MAX]
         return [
             view
-            for view in self.of_scope(stream.scope)
+            for view in self.configurations(stream.scope, names)
             if any((read.scope, read.stream) == stream for read in view.configuration.streams)
         ]
+
+    def _listed(self, scope: str) -> _Configurations:
+        now_s = self._now_s()
+        known = self._configurations.get(scope)
+        if known is None or now_s - known.listed_s > NAMES_AGE_S:
+            names = self._client.admin.reader_groups.list(scope)
+            views = {} if known is None else known.views
+            known = _Configurations(now_s, names, {name: views[name] for name in names if name in views})
+            with self._lock:
+                for other, configurations in list(self._configurations.items()):
+                    if now_s - configurations.listed_s > CONFIGURATION_AGE_S:
+                        del self._configurations[other]
+                self._configurations[scope] = known
+        return known
 
     def cuts_in(self, stream: ScopedName) -> list[tuple[ScopedName, StreamCut]]:
         """Where the groups that pages look at were in the stream at the last look, by name. Asks for nothing."""
@@ -180,8 +202,8 @@ class GroupWatch:
             if (cut.scope, cut.stream) == stream
         ]
 
-    def look(self, view: ReaderGroupView) -> GroupFacts:
-        """The group as it is now."""
+    def look(self, view: ReaderGroupView, *, is_listed: bool = False) -> GroupFacts:
+        """The group as it is now. If it `is_listed` among others, events are not counted, so that it costs less."""
         name = ScopedName(view.scope, view.group)
         watched: _Watched | None = None
         try:
@@ -189,7 +211,7 @@ class GroupWatch:
                 watched = self._open(name, view.group_id)
                 with watched.lock:
                     if not watched.is_closed:  # by another thread, for other groups
-                        return self._facts(view, watched)
+                        return self._facts(view, watched, is_listed=is_listed)
         except HeadraceError as error:
             self._forget(name, watched)
             if error.specific_code == NO_STATE:
@@ -197,14 +219,18 @@ class GroupWatch:
             if isinstance(error, NotFoundError):
                 with self._lock:
                     self._configurations.pop(name.scope, None)
-            return GroupFacts(view, note=error.message)
+            return GroupFacts(view, note=error.message, has_status=False)
 
-    def _facts(self, view: ReaderGroupView, watched: _Watched) -> GroupFacts:
+    def _facts(self, view: ReaderGroupView, watched: _Watched, *, is_listed: bool) -> GroupFacts:
         status = self._answer(watched.group.status, is_stored=watched.is_stored)
         now_s = watched.looked_s = self._now_s()
         measure = watched.measure
-        if measure is None or now_s - measure.at_s >= measure.requests * self._watched_count() / REQUESTS_PER_S:
-            measure = watched.measure = self._measured(view, watched)
+        if (
+            measure is None
+            or not (measure.is_whole or is_listed)
+            or now_s - measure.at_s >= measure.requests * self._watched_count() / REQUESTS_PER_S
+        ):
+            measure = watched.measure = self._measured(view, watched, status if is_listed else None)
 
         def with_unread(positions: dict[StreamSegmentName, int]) -> Iterator[tuple[StreamSegmentName, int, int | None]]:
             for segment, offset in positions.items():
@@ -233,13 +259,16 @@ class GroupWatch:
             watched.is_stored,
         )
 
-    def _measured(self, view: ReaderGroupView, watched: _Watched) -> _Measure:
+    def _measured(self, view: ReaderGroupView, watched: _Watched, listed: GroupStatus | None) -> _Measure:
+        """How far the group is behind. One that is `listed` is measured in bytes, if that takes few requests."""
         now_s, group = self._now_s(), watched.group
+        if listed is not None and (requests := _listed_requests(listed)) > LISTED_REQUESTS_MAX:
+            return _Measure(now_s, requests, None, None, (), "", is_whole=False)
         try:
-            if watched.is_stored:
-                cuts = self._reach.answer(group.recorded_cuts)
+            if watched.is_stored or listed is not None:
+                cuts = self._answer(group.recorded_cuts, is_stored=watched.is_stored)
                 behind = {f"{cut.scope}/{cut.stream}": self._unread(view, cut) for cut in cuts}
-                return _Measure(now_s, 3 * len(cuts), None, behind, cuts, "")
+                return _Measure(now_s, 3 * len(cuts), None, behind, cuts, "", is_whole=watched.is_stored)
             lag, cuts = self._reach.store_answer(lambda: (group.lag(), group.recorded_cuts()))
         except TruncatedError as error:
             name = ScopedName(view.scope, view.group)
@@ -318,3 +347,13 @@ class GroupWatch:
                 del self._opened[name]
         if watched is not None:
             watched.close()
+
+
+def _listed_requests(status: GroupStatus) -> int:
+    """About how many requests it takes to measure the bytes behind: two for each stream and one for each epoch; if
+    segments wait for others, one for each segment to find those that were read."""
+    held = {*status.unassigned, *(segment for reader in status.readers for segment in reader.positions)}
+    streams = {(segment.scope, segment.stream) for segment in held}
+    epochs = {(segment.scope, segment.stream, segment_epoch(segment.segment_id)) for segment in held}
+    walked = len(held) + len(status.waiting) if status.waiting else 0
+    return 2 * len(streams) + len(epochs) + walked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -16,13 +17,14 @@ from headrace.cli.stream_describe import Growth
 from headrace.client import TableEntry
 from headrace.codec.places import parse_number
 from headrace.console.console_state import LONG_TEXT_MAX, ConsoleState, named, text_parameter
+from headrace.console.group_watch import GROUPS_PER_PAGE
 from headrace.model.errors import InvalidRequestError, NotFoundError, UnavailableError
 from headrace.model.names import check_known_name
 
 STREAMS_PER_PAGE = 15
 """Each visible stream costs four requests, so that the page of 15 is read again every half a minute."""
 
-STREAMS_S, GROUP_S, CLUSTER_S, LETTERS_S = 30, 5, 10, 15
+STREAMS_S, GROUPS_S, GROUP_S, CLUSTER_S, LETTERS_S = 30, 20, 5, 10, 15
 REQUESTS_AT_ONCE = 6
 NAMES_PER_PAGE = 50
 ENTRIES_PER_PAGE = 50
@@ -72,8 +74,14 @@ class OtherPages:
 
     def groups(self, request: Request) -> Response:
         scopes, scope = self._scopes(request)
-        views = self._console.groups.of_scope(scope) if scope else []
-        return self._console.page(request, "groups.html", scopes=scopes, scope=scope, groups=views)
+        groups = self._console.groups
+        shown, page, pages = _page(groups.names(scope) if scope else [], request, GROUPS_PER_PAGE)
+        views = groups.configurations(scope, shown)
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+            facts = list(pool.map(partial(groups.look, is_listed=True), views))
+        return self._console.page(
+            request, "groups.html", scopes=scopes, scope=scope, facts=facts, page=page, pages=pages, every=GROUPS_S
+        )
 
     def group(self, request: Request) -> Response:
         name = named(request, "reader group")

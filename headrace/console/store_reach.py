@@ -8,6 +8,7 @@ it does not answer what it asks them. Pages wait ANSWER_TIMEOUT_S for that, once
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -62,11 +63,12 @@ class SegmentEnd(NamedTuple):
 
 
 class StoreReach:
-    """Safe for any number of threads: a lost update costs one more connection. `now_s` never goes back."""
+    """Safe for any number of threads: one of them finds out, and the others wait for it. `now_s` never goes back."""
 
     def __init__(self, client: Headrace, now_s: Callable[[], float]) -> None:
         self._client = client
         self._now_s = now_s
+        self._finding = threading.Lock()
         self._known: tuple[bool, float] | None = None
         """What was found out, and until when it counts."""
         self._silent_until_s: float | None = None
@@ -175,10 +177,11 @@ class StoreReach:
         self._note(is_reached=False)
 
     def _found(self, find: Callable[[], SegmentEndpoint | None]) -> bool:
-        known = self._known
-        if known is not None and self._now_s() < known[1]:
-            return known[0]
-        return self._note(is_reached=self._is_reached(find))
+        with self._finding:
+            known = self._known
+            if known is not None and self._now_s() < known[1]:
+                return known[0]
+            return self._note(is_reached=self._is_reached(find))
 
     def _note(self, *, is_reached: bool) -> bool:
         self._known = is_reached, self._now_s() + (REACHED_S if is_reached else LOST_S)

@@ -162,6 +162,20 @@ def test_a_stream_that_does_not_answer_holds_up_no_other():
     finally:
         admin.may_answer.set()
         waiting.join()
+        console.close()
+
+
+def test_a_closed_console_leaves_no_thread():
+    admin: Any = _SlowAdmin()
+    client: Any = SimpleNamespace(admin=admin)
+    before = set(threading.enumerate())
+    console = ConsoleState(client, "http://controller", SystemClock())
+    threads = {console.reach.answer(threading.current_thread), console.reach.store_answer(threading.current_thread)}
+    assert not threads & before
+    console.close()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_the_token_is_not_in_the_output(capfd: pytest.CaptureFixture[str]):

@@ -12,7 +12,15 @@ from headrace.api.reader_groups import ReaderGroupView
 from headrace.cli.group import NO_STATE
 from headrace.cli.parameters import ScopedName
 from headrace.client import GroupLag, GroupStatus, ReaderStatus, SegmentLag, StreamCut, StreamSegmentName
-from headrace.console.group_watch import GROUPS_OPEN_MAX, REQUESTS_PER_S, SILENT_AFTER_S, WATCHED_S, GroupWatch
+from headrace.console.group_watch import (
+    GROUPS_OPEN_MAX,
+    LISTED_REQUESTS_MAX,
+    REQUESTS_PER_S,
+    SILENT_AFTER_S,
+    WATCHED_S,
+    GroupFacts,
+    GroupWatch,
+)
 from headrace.model.errors import HeadraceError, NotFoundError, UnavailableError
 
 SEGMENT = StreamSegmentName("s", "t", 0)
@@ -29,7 +37,7 @@ class Group:
         assert self.is_open
         if self.world.failure is not None:
             raise self.world.failure
-        return GroupStatus((ReaderStatus("r", {SEGMENT: self.world.position}, None),), {}, ())
+        return GroupStatus((ReaderStatus("r", dict.fromkeys(self.world.segments, self.world.position), None),), {}, ())
 
     def lag(self) -> GroupLag:
         self.world.measured += 1
@@ -51,7 +59,8 @@ class World:
         self.now_s = 100.0
         self.unread = 5
         self.position = 10
-        self.measured = 0
+        self.measured = self.distances = 0
+        self.segments = [SEGMENT]
         self.failure: HeadraceError | None = None
         self.groups: list[Group] = []
         self.from_s3: list[bool] = []
@@ -95,6 +104,7 @@ class World:
 
     def behind(self, stream: ScopedName, position: Mapping[int, int], end: object) -> int:
         assert (stream, end) == (("s", "t"), None)
+        self.distances += 1
         return 100 - position[0]
 
 
@@ -144,6 +154,37 @@ def test_groups_are_measured_as_rarely_as_requests_need(world: World):
     requests_of_each = 4  # a list of segments for each of two cuts, one between them, one place of a segment
     assert world.measured * requests_of_each <= 600 * REQUESTS_PER_S + 2 * requests_of_each
     assert world.measured > 10
+
+
+def test_a_group_in_a_list_is_measured_in_bytes_only(world: World):
+    for _ in range(3):
+        facts = world.watch.look(group_view("g"), is_listed=True)
+        assert (facts.bytes_behind, facts.lag, len(facts.readers)) == (90, None, 1)
+        world.now_s += 1
+    assert (world.measured, world.distances) == (0, 1)
+    assert world.watch.look(group_view("g")).lag is not None
+    assert world.watch.look(group_view("g"), is_listed=True).bytes_behind == world.unread
+    assert (world.measured, world.distances) == (1, 1)
+
+
+def test_a_group_that_takes_many_requests_is_not_measured_in_a_list(world: World):
+    world.segments = [StreamSegmentName("s", f"t{number}", 0) for number in range(LISTED_REQUESTS_MAX)]
+    facts = world.watch.look(group_view("g"), is_listed=True)
+    assert (facts.bytes_behind, facts.behind, len(facts.readers)) == (None, None, 1)
+    assert (world.measured, world.distances) == (0, 0)
+
+
+def test_a_group_that_fails_has_no_known_readers(world: World):
+    world.failure = UnavailableError("no store answers")
+    facts = world.watch.look(group_view("g"), is_listed=True)
+    assert (facts.has_status, facts.bytes_behind, facts.note) == (False, None, "no store answers")
+
+
+def test_bytes_behind_are_unknown_if_those_of_a_stream_are():
+    view = group_view("g")
+    assert GroupFacts(view, behind={"s/t": 5, "s/u": None}).bytes_behind is None
+    assert GroupFacts(view, behind={"s/t": 5, "s/u": 0}).bytes_behind == 5
+    assert GroupFacts(view, behind={}).bytes_behind == 0
 
 
 def test_a_reader_that_waited_for_events_is_not_silent(world: World):

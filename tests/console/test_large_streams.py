@@ -12,7 +12,8 @@ from long_streams import record_epochs
 from real_cluster import RealCluster, connected_to
 
 from headrace.cli import session
-from headrace.client import Headrace, ScalingPolicy
+from headrace.client import GroupStream, Headrace, ReaderGroupConfiguration, ScalingPolicy
+from headrace.console.group_watch import GROUPS_PER_PAGE, LISTED_REQUESTS_MAX
 from headrace.console.segment_spans import SEGMENTS_DRAWN_MAX
 from headrace.console.server import ConsoleServer
 from headrace.console.store_reach import EPOCHS_MEASURED_MAX
@@ -46,10 +47,14 @@ class Counted:
 
     def page(self, path: str) -> tuple[str, int]:
         """The text of a page that was asked for before, and how many requests it took."""
-        for _ in range(2):
-            self._requests.clear()
-            answer = self._browser.get(path, headers={"hx-request": "true"} if "/live" in path else {})
-            assert answer.status_code == 200, (path, answer.text)
+        self.first_page(path)
+        return self.first_page(path)
+
+    def first_page(self, path: str) -> tuple[str, int]:
+        """As `page`, for a page that was not asked for before."""
+        self._requests.clear()
+        answer = self._browser.get(path, headers={"hx-request": "true"} if "/live" in path else {})
+        assert answer.status_code == 200, (path, answer.text)
         return answer.text, len(self._requests)
 
 
@@ -125,3 +130,34 @@ def test_a_thousand_segments_at_one_time_are_drawn(counted: Counted) -> None:
     assert nodes(text) <= NODES_OF_THE_REST + NODES_PER_SEGMENT * WIDE
     assert requests <= 4
     assert len(text) < 500 * WIDE
+
+
+def test_a_list_of_groups_costs_a_bounded_number_of_requests(counted: Counted, cluster: RealCluster) -> None:
+    with connected_to(cluster) as near:
+        admin = near.admin
+        admin.create_scope("many")
+        streams = [f"s{number}" for number in range(LISTED_REQUESTS_MAX)]
+        for name in streams:
+            admin.create_stream("many", name, scaling=ScalingPolicy.fixed(2))
+        with near.writer("many", "s0") as writer:
+            writer.write(b"x" * 992, "key").result()
+        for number in range(GROUPS_PER_PAGE + 2):
+            read = streams if number == 1 else ["s0"]
+            configuration = ReaderGroupConfiguration(tuple(GroupStream("many", name) for name in read))
+            admin.reader_groups.create("many", f"g{number:02}", configuration)
+            near.reader_group("many", f"g{number:02}").close()
+        admin.reader_groups.create("many", "g00-unused", ReaderGroupConfiguration((GroupStream("many", "s0"),)))
+    text, requests = counted.first_page("/groups?scope=many")
+    assert requests <= 10 + GROUPS_PER_PAGE * (4 + LISTED_REQUESTS_MAX)
+    rows = {
+        row.partition("</a>")[0]: row for row in re.findall(r'href="/groups/many/[^>]*>many/(.*?)</tr>', text, re.S)
+    }
+    assert len(rows) == GROUPS_PER_PAGE
+    assert ">1,000 B</td>" in rows["g00"] or "1.0 kB</td>" in rows["g00"], rows["g00"]
+    assert rows["g01"].count("not known") == 1  # it reads too many streams
+    assert "no reader has joined yet" in rows["g00-unused"]
+    assert rows["g00-unused"].count("not known") == 1
+    again, requests = counted.first_page("/groups?scope=many")
+    assert requests <= 4  # the scopes, and the group without a state, which is opened again
+    assert "page 1 of 2" in again
+    assert "g11" in counted.first_page("/groups?scope=many&page=2")[0]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -29,6 +29,7 @@ from headrace.console.live_views import (
 from headrace.console.store_reach import STORE_PATIENCE_S, StoreReach
 from headrace.model.errors import CorruptError, NotFoundError, ThrottledError, UnavailableError
 
+T = TypeVar("T")
 ORDERS = Followed(ScopedName("s", "t"), None, "", "latest")
 
 
@@ -87,6 +88,16 @@ class Reach(StoreReach):
 
     def cut_at(self, stream: ScopedName, place: object) -> StreamCut:
         return place if isinstance(place, StreamCut) else StreamCut.of(*stream, {0: 0})
+
+    def answer(self, ask: Callable[[], T]) -> T:
+        return ask()
+
+    def store_answer(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except UnavailableError:
+            self.lost()
+            raise
 
     def behind(self, stream: ScopedName, position: Mapping[int, int], *_: object, **__: object) -> int:
         return self.distance

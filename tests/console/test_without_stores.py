@@ -345,6 +345,23 @@ def test_a_store_is_tried_once_for_a_while(ports: tuple[int, int]) -> None:
     stores.reach.close()
 
 
+def test_of_pages_at_the_same_time_one_tries_a_store(ports: tuple[int, int]) -> None:
+    stores = Stores(ports[0])
+    both, endpoint = threading.Barrier(2), stores.endpoint
+
+    def slow_endpoint(scope: str, stream: str, segment_id: int) -> SegmentEndpoint:
+        both.wait(30)
+        return endpoint(scope, stream, segment_id)
+
+    vars(stores)["endpoint"] = slow_endpoint
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(stores.reach.to_stream, STREAM) for _ in range(2)]
+        both.wait(30)
+        assert [answer.result(30) for answer in answers] == [True, True]
+    assert stores.asked == 1
+    stores.reach.close()
+
+
 def test_a_store_that_fails_a_reader_counts_as_lost(ports: tuple[int, int]) -> None:
     stores = Stores(ports[0])
     assert stores.reach.to_stream(STREAM)
