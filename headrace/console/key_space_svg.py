@@ -220,7 +220,7 @@ def _changes(picture: Picture, scale: _Scale) -> Iterator[str]:
             f'<g class="change {kind}"><title>{escape(f"{change.words}, {time_text(change.time_ms)}")}</title>'
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_y(change.low) - 3:.1f}" y2="{_y(change.high) + 3:.1f}"/></g>'
         )
-        text = f"{change.epoch} {kind}"
+        text = f"epoch {change.epoch}: {kind}"
         width = len(text) * CHARACTER_WIDTH
         left = min(max(x - width / 2, LEFT), WIDTH - RIGHT - width)
         if left > taken + 6:

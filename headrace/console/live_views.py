@@ -249,7 +249,7 @@ class LiveViews:
             except HeadraceError as error:
                 if isinstance(error, CorruptError) and _is_at(view.followed, source.position()):
                     raise InvalidRequestError(
-                        f"no event begins at the chosen stream cut: {error.message}. Choose another start"
+                        "no event begins at an offset of the chosen stream cut: choose another start"
                     ) from error
                 if not events:
                     raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from headrace.api.cluster import StoreView
 from headrace.api.streams import StreamView
 from headrace.cli.parameters import ScopedName
 from headrace.cli.stream_describe import Growth
@@ -39,6 +41,15 @@ class StreamRow(NamedTuple):
     kept: int | None = None
     growth: Growth | None = None
     open_transactions: int | None = None
+
+
+class StoreTile(NamedTuple):
+    """A store on the page of the cluster. `copies` is of how many containers it has a copy of the log."""
+
+    view: StoreView
+    lease_left_s: float
+    copies: int
+    container_count: int
 
 
 class OtherPages:
@@ -135,17 +146,22 @@ class OtherPages:
 
     def cluster(self, request: Request) -> Response:
         cluster = self._console.admin.cluster
-        stores, containers, logs = cluster.get(), cluster.containers(), cluster.logs()
-        zones: dict[str, list[object]] = {}
+        stores, containers, logs = cluster.get(), cluster.containers().containers, cluster.logs().logs
+        copies = Counter(member.store for log in logs for member in log.members)
+        now_ms = self._console.clock.now_ms()
+        zones: dict[str, list[StoreTile]] = {}
         for store in stores.stores:
-            zones.setdefault(store.zone, []).append(store)
+            left_s = (store.lease_until_ms - now_ms) / 1000
+            tile = StoreTile(store, left_s, copies[store.store_id], len(store.containers))
+            zones.setdefault(store.zone, []).append(tile)
         return self._console.page(
             request,
             "cluster.html",
             cluster=stores,
             zones=sorted(zones.items()),
-            containers=containers.containers,
-            logs={log.container: log for log in logs.logs},
+            containers=containers,
+            unserved={one.container: one.state for one in containers if one.state != "SERVED"},
+            logs={log.container: log for log in logs},
             every=CLUSTER_S,
         )
 

@@ -177,9 +177,9 @@ class StreamPages:
         try:
             batch = reach.store_answer(lambda: self._first_batch(part)) if is_reached else self._first_batch(part)
         except CorruptError as error:
-            raise _no_event(part, error.message) from error
+            raise _no_event(part, "none begins at the first byte and ends with the last one") from error
         if batch is None or len(batch.events) > 1:
-            raise _no_event(part, f"there are {0 if batch is None else len(batch.events)} events")
+            raise _no_event(part, f"they are {0 if batch is None else len(batch.events)}")
         return self._console.page(
             request,
             "event.html",
@@ -275,7 +275,7 @@ class StreamPages:
 def _no_event(part: SegmentRange, reason: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"bytes {part.start} to {part.end} of segment {segment_text(part.segment_id)} are not one event: {reason}. "
-        "Choose an event in the list of events of the stream"
+        "The list of events of the stream has a link to each"
     )
 
 

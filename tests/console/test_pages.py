@@ -7,11 +7,15 @@ from html import unescape
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
+from headrace.api.cluster import ClusterView, ContainerMapView, ContainerView, StoreView
 from headrace.client import Headrace, ScalingPolicy, TableConfiguration
+from headrace.client.synchronous.synchronous_operators_admin import ClusterAdmin
 from headrace.console import live_views
 from headrace.console.console_state import _templates
 from headrace.console.live_views import LIVE_VIEWS_MAX
+from headrace.model.cluster import ContainerStanding, StoreLease, StoreState
 
 ORDERS = "/streams/shop/orders"
 
@@ -86,6 +90,33 @@ def test_other_pages(browser: httpx.Client):
     assert "job-7/42" in shown(browser, f"{ORDERS}/transactions")
     assert "container" in shown(browser, "/cluster")
     assert "Every request has been carried out" in shown(browser, "/dead-letters")
+
+
+def store(name: str, zone: str, containers: tuple[int, ...], lease_until_ms: int) -> StoreView:
+    return StoreView.of(
+        StoreLease(name, "10.0.0.1", 12345, zone, 1, "volume", "", 0, lease_until_ms=lease_until_ms), containers
+    )
+
+
+def test_the_cluster_is_shown_by_zones(browser: httpx.Client, monkeypatch: pytest.MonkeyPatch):
+    assert "No store has registered" in shown(browser, "/cluster")
+    first, second = store("a-1", "a", (0, 1), 1 << 50), store("b-1", "b", (2,), 1 << 50)
+    second = replace(second, state=StoreState.LOST, ended_ms=0, take_over_ms=30_000)
+    states = (ContainerStanding.SERVED, ContainerStanding.MOVING, ContainerStanding.WAITING)
+    containers = tuple(ContainerView.of(number, "a-1", state, None, 1) for number, state in enumerate(states))
+    monkeypatch.setattr(ClusterAdmin, "get", lambda _: ClusterView(1, 3, (second, first)))
+    monkeypatch.setattr(ClusterAdmin, "containers", lambda _: ContainerMapView(1, containers))
+    text = shown(browser, "/cluster")
+    assert "2 stores</span><span>2 zones</span><span>3 containers</span>" in text
+    assert "2 containers not served" in text
+    zone, other = text.split("<section")[1:3]
+    assert 'aria-label="Zone a"' in zone
+    assert re.search("<dt>Lease</dt><dd>[^<]+ left</dd>", zone)
+    assert re.findall(r"<li(?: class=\"warning\")?>([^<]+)</li>", zone) == ["0", "1 moving"]
+    assert 'aria-label="Zone b"' in other
+    assert '<span class="warning">lost</span>' in other
+    assert "<dd>until <time>1970-01-01 00:00:30Z</time></dd>" in other
+    assert "<dt>Lease</dt>" not in other
 
 
 def test_a_table_is_shown_by_pages(browser: httpx.Client):
@@ -220,9 +251,9 @@ def test_a_refusal_is_a_readable_page(browser: httpx.Client, path: str, status: 
     ("path", "says"),
     [
         (f"{ORDERS}/event?segment=2@1&offset=3&length=20", "bytes 3 to 23 of segment 2@1 are not one event"),
-        (f"{ORDERS}/event?segment=2@1&offset=0&length=2000", "are not one event: there are"),
+        (f"{ORDERS}/event?segment=2@1&offset=0&length=2000", "are not one event: they are"),
         (f"{ORDERS}/event?segment=4@2&offset=99999999&length=20", "the segment ends at byte"),
-        (f"{ORDERS}/live?from=2@1:11,3@1:0,1@0:-1", "no event begins at the chosen stream cut"),
+        (f"{ORDERS}/live?from=2@1:11,3@1:0,1@0:-1", "no event begins at an offset of the chosen stream cut"),
     ],
 )
 def test_a_place_without_an_event_is_refused_with_advice(
