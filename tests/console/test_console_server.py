@@ -8,20 +8,27 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from certificates_at_hand import Authority
+from real_cluster import connected_to, secure_cluster, serve_functions
 
+from functions import wiring
 from headrace.adapters.system_clock import SystemClock
 from headrace.cli import main
 from headrace.cli.parameters import ScopedName
-from headrace.client import StreamCut
+from headrace.client import ScalingPolicy, StreamCut
+from headrace.client.synchronous.synchronous_trust import Trust
 from headrace.console import command, server
 from headrace.console.console_state import ConsoleState
 from headrace.console.server import ConsoleServer
+from headrace.console.store_reach import StoreReach
 from headrace.model.errors import InvalidRequestError
+from headrace.wire.tls import client_context
 
 THREADS_OF_PAGES = 40
 """Starlette's default."""
@@ -176,6 +183,27 @@ def test_a_closed_console_leaves_no_thread():
     for thread in threads:
         thread.join(30)
     assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_a_store_with_tls_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_trusted: bool):
+    """Readers fetch the authorities again if a certificate is refused, so that does not count as lost."""
+    cluster = secure_cluster(monkeypatch, tmp_path)
+    serve_functions(cluster, monkeypatch)
+    try:
+        with connected_to(cluster) as client:
+            client.admin.create_scope("shop")
+            client.admin.create_stream("shop", "orders", scaling=ScalingPolicy.fixed(1))
+            if not is_trusted:
+                other = client_context(Authority("another one").bundle.pem)
+                monkeypatch.setattr(Trust, "context", lambda _: other)
+            reach = StoreReach(client, lambda: 0.0)
+            assert reach.to_stream(ScopedName("shop", "orders"))
+            assert cluster.store is not None
+            assert cluster.store.metrics.plaintext_connections == 0
+    finally:
+        cluster.close()
+        wiring.forget_services()
 
 
 def test_the_token_is_not_in_the_output(capfd: pytest.CaptureFixture[str]):

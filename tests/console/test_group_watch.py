@@ -167,7 +167,7 @@ def test_a_group_in_a_list_is_measured_in_bytes_only(world: World):
     assert (world.measured, world.distances) == (1, 1)
 
 
-def test_a_group_that_takes_many_requests_is_not_measured_in_a_list(world: World):
+def test_a_group_of_many_requests_is_not_measured_in_a_list(world: World):
     world.segments = [StreamSegmentName("s", f"t{number}", 0) for number in range(LISTED_REQUESTS_MAX)]
     facts = world.watch.look(group_view("g"), is_listed=True)
     assert (facts.bytes_behind, facts.behind, len(facts.readers)) == (None, None, 1)
