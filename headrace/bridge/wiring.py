@@ -127,7 +127,7 @@ class BridgeProcess:
         rpcs = {name: rpc for part in parts for name, rpc in part.rpcs().items()}
         self._server = BridgeServer(rpcs, threads, interceptors)
         tls = config.tls
-        self._certificate = None if tls.source is None else ServerCertificate(tls.source, metadata, tls.name)
+        self._certificate = None if tls.source is None else ServerCertificate(tls.source, metadata, tls.name, clock)
 
     async def start(self) -> str:
         """Listen, and return the line with the address.
@@ -156,7 +156,7 @@ class BridgeProcess:
         await self._server.stop(self._config.stop_deadline_s)
         await self._audit.close()
         if self._certificate is not None:
-            self._certificate.stop()
+            await self._certificate.stop()
         if self._users is not None:
             self._users.stop()
         if self._credentials is not None:

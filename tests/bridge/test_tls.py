@@ -22,6 +22,8 @@ from bridge_over_tls import NAME, Balancer, Issuer, Source, TlsBridge, call, cha
 
 from headrace import topology
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
+from headrace.adapters.system_clock import SystemClock
+from headrace.adapters.tcp import tls_contexts
 from headrace.bridge import health
 from headrace.bridge.certificates import ServerCertificate
 from headrace.bridge.config import read_config
@@ -112,7 +114,7 @@ def test_a_certificate_that_clients_refuse_is_not_used(issuer: Issuer, case: str
 def test_a_bridge_without_published_authorities_does_not_start(issuer: Issuer, start: Start):
     bridge = start()
     empty = type(bridge.store)()
-    certificate = ServerCertificate(Source(issuer.issue()), empty, NAME)
+    certificate = ServerCertificate(Source(issuer.issue()), empty, NAME, SystemClock())
     with pytest.raises(IllegalStateError):
         certificate.refresh()
 
@@ -154,12 +156,16 @@ def test_a_certificate_that_cannot_be_read_leaves_the_old_one(start: Start, issu
             call(channel)
 
 
-def test_the_certificate_is_read_again_and_again(issuer: Issuer, caplog: pytest.LogCaptureFixture):
+def test_the_certificate_is_read_again_and_again(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
     caplog.set_level(logging.INFO)
     source = Source(issuer.issue())
     bridge = TlsBridge(issuer, source)
+    monkeypatch.setattr(tls_contexts, "RELOAD_EVERY_S", 0.01)
+    monkeypatch.setattr(tls_contexts, "RETRY_S", 0.01)
     try:
-        certificate = ServerCertificate(source, bridge.store, NAME, refresh_s=0.01)
+        certificate = ServerCertificate(source, bridge.store, NAME, SystemClock())
 
         async def until(event: str) -> None:
             while not re.search(f"event={event}", caplog.text):
@@ -171,16 +177,36 @@ def test_the_certificate_is_read_again_and_again(issuer: Issuer, caplog: pytest.
             await until("certificate_not_loaded")
             source.error = RuntimeError("a defect")
             await until("certificate_not_loaded expires_s=\\d+ error='RuntimeError'")
+            before = certificate._configuration
             source.error, source.secret = None, issuer.issue()
-            while caplog.text.count("event=certificate_loaded") < 3:  # the first two are those of the start
+            while certificate._configuration is before:
                 await asyncio.sleep(0.01)
-            certificate.stop()
+            await certificate.stop()
 
         bridge.run(follow())
     finally:
         bridge.close()
     assert "PRIVATE" not in caplog.text
     assert "a defect" not in caplog.text
+
+
+def test_on_its_last_day_the_certificate_is_read_each_minute(
+    start: Start, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+):
+    """A client that trusts the new authority only gets through long before the hour is over."""
+    monkeypatch.setattr(tls_contexts, "RETRY_S", 0.01)
+    source, other = Source(issuer.issue(left_s=86_000)), Issuer()
+    bridge = start(source)
+    bridge.trust(issuer, other)
+    source.secret = other.issue()
+    while True:
+        with bridge.channel(other) as channel:
+            try:
+                call(channel)
+            except grpc.RpcError:
+                time.sleep(0.01)
+            else:
+                return
 
 
 def test_a_bridge_that_ends_drops_no_call(start: Start, issuer: Issuer):

@@ -16,13 +16,13 @@ from store_world import WireClient
 
 from headrace import wire
 from headrace.adapters.leaf_secrets import TlsSettings
+from headrace.adapters.tcp import tls_contexts
 from headrace.codec.certificates import LeafSecret
 from headrace.metadata.cluster_records import find_claim
 from headrace.metadata.trust import find_trust, write_trust
 from headrace.model.errors import HeadraceError, IllegalStateError, UnavailableError
 from headrace.model.tls_modes import TlsMode
 from headrace.wire.tls import client_context
-from segmentstore_fargate import tls_upkeep
 from segmentstore_fargate.config import StoreConfig
 from segmentstore_fargate.wiring import SegmentStoreProcess
 
@@ -114,8 +114,8 @@ async def test_a_permissive_process_starts_and_announces_nothing(
 async def test_reloads_keep_connections_and_failures_the_certificate(
     config: StoreConfig, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tls_upkeep, "RELOAD_EVERY_S", 0.005)
-    monkeypatch.setattr(tls_upkeep, "RETRY_S", 0.005)
+    monkeypatch.setattr(tls_contexts, "RELOAD_EVERY_S", 0.005)
+    monkeypatch.setattr(tls_contexts, "RETRY_S", 0.005)
     caplog.set_level(logging.INFO)
     later = Authority("Later")
     first_leaf, later_leaf = authority.issue(NAME), later.issue(NAME)
@@ -147,15 +147,16 @@ async def test_reloads_keep_connections_and_failures_the_certificate(
 async def test_a_certificate_with_less_than_a_day_is_loaded_again_soon(
     config: StoreConfig, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_upkeep, "RETRY_S", 0.005)
+    monkeypatch.setattr(tls_contexts, "RETRY_S", 0.005)
     source = Source(authority.issue(NAME, days=0.9))
     process = with_tls(config, TlsMode.REQUIRED, source)
     publish(process, authority)
     async with running(process):
         before = process._tls.contexts
         source.found = authority.issue(NAME)
-        await until(lambda: process._tls.contexts is not before and not process._tls.ends_soon)
+        await until(lambda: process._tls.contexts is not before)
         settled = process._tls.contexts
+        assert not process._tls._reloads.ends_soon
         await asyncio.sleep(0.1)
         assert process._tls.contexts is settled, "only each hour"
 

@@ -12,6 +12,7 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.adapters.system_clock import SystemClock
 from headrace.bridge import controller_pb2 as pb
 from headrace.bridge.certificates import ServerCertificate
 from headrace.bridge.server import CONNECTION_AGE_S, SERVICE, BridgeServer, CallThreads
@@ -65,7 +66,7 @@ class TlsBridge:
         self.issuer = issuer
         self.store = MemoryMetadataStore()
         self.trust(issuer)
-        self.certificate = ServerCertificate(source, self.store, NAME, refresh_s=1e6)
+        self.certificate = ServerCertificate(source, self.store, NAME, SystemClock())
         self._answer = answer
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -113,11 +114,7 @@ class TlsBridge:
         self._end()
 
     def _end(self) -> None:
-        async def stop() -> None:
-            self.certificate.stop()
-            await asyncio.sleep(0)  # the cancelled task ends
-
-        self.run(stop())
+        self.run(self.certificate.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
