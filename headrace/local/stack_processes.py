@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -217,7 +216,8 @@ class GrpcBridgeProcess:
 # Segment store processes: they are started together, watched, and restarted when they end unexpectedly.
 #
 # A store keeps its directory and, if possible, its port over a restart, so that clients find it at the same address. If
-# a store ends too often within a minute, the stack fails, because endless restarts would hide a bug.
+# a store does not stay up, the stack fails, even if other stores could serve all: endless restarts would hide a bug, and
+# so would a stack that goes on without one of its stores.
 
 STORE_STOP_DEADLINE_S = 20
 """The time in which a store can write its remaining data after SIGTERM."""
@@ -225,8 +225,9 @@ STORE_STOP_DEADLINE_S = 20
 STOP_PATIENCE_S = STORE_STOP_DEADLINE_S + 5.0
 """After this time the store is killed."""
 
-RESTARTS_MAX = 20
-RESTARTS_WINDOW_S = 60.0
+STARTS_MAX = 10
+"""Starts in a row, after each of which the store served for less than STEADY_S."""
+STEADY_S = 60.0
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
 
@@ -288,10 +289,11 @@ class SegmentStoreProcess:
         self._on_change = on_change
         self._on_failure = on_failure
         self._child: ChildProcess | None = None
-        self._died_at_s: deque[float] = deque(maxlen=RESTARTS_MAX)
         self._make_watcher()
 
     def _make_watcher(self) -> None:
+        self._short_starts = 0
+        self._ready_at_s: float | None = None
         self._stopping = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name=f"watch-{self.status.store_id}", daemon=True)
 
@@ -329,6 +331,7 @@ class SegmentStoreProcess:
         if match is None or match[1] != self.status.store_id:
             raise LocalStackError(f"{child.name} printed {line!r} instead of its ready line")
         containers = tuple(int(number) for number in match[4].split(",") if number)
+        self._ready_at_s = self._clock.monotonic_s()
         self.status = replace(self.status, host=match[2], port=int(match[3]), containers=containers, pid=child.pid)
 
     def watch(self) -> None:
@@ -377,13 +380,15 @@ class SegmentStoreProcess:
                 return
 
     def _start_again(self, code: int) -> bool:
-        """Restart the store. Return False if it failed too often or the stack is stopping."""
-        port, attempt, problem = self.status.port, 0, f"ended with code {code}"
+        """Restart the store. Return False if it does not stay up, or the stack is stopping."""
+        port, attempt, problem = self.status.port, 0, self._cause(code)
         while True:
             if self._is_hopeless():
                 self._on_failure(
-                    f"segment store {self.status.store_id} {problem}; it died {RESTARTS_MAX} times within "
-                    f"{RESTARTS_WINDOW_S:.0f} s; see {self._log_file}"
+                    f"segment store {self.status.store_id} {problem}. In {STARTS_MAX} starts it has never served for "
+                    f"{STEADY_S:.0f} s, so it is not started again. Its log: {self._log_file}. Remove the cause, and "
+                    "start `headrace up` again: with --data-dir to keep the logs, or with --no-restart to let other "
+                    "stores go on"
                 )
                 return False
             if self._stopping.wait(doubled_pause(attempt + 1, BACKOFF_FIRST_S, BACKOFF_MAX_S)):
@@ -405,20 +410,24 @@ class SegmentStoreProcess:
 
     def _end_text(self, code: int) -> str:
         """What a user is to know about the end of the process."""
-        failure = self._running_child().failure()
-        cause = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        cause += f" ({failure})" if failure else ""
         following = (
             "it is started again"
             if self._restart
             else "it stays down (--no-restart). Its containers are served again after `headrace up` is started again"
         )
-        return f"segment store {self.status.store_id} {cause}: {following}. Its log: {self._log_file}"
+        return f"segment store {self.status.store_id} {self._cause(code)}: {following}. Its log: {self._log_file}"
+
+    def _cause(self, code: int) -> str:
+        failure = self._running_child().failure()
+        cause = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        return f"{cause} ({failure})" if failure else cause
 
     def _is_hopeless(self) -> bool:
-        now_s = self._clock.monotonic_s()
-        self._died_at_s.append(now_s)
-        return len(self._died_at_s) == RESTARTS_MAX and now_s - self._died_at_s[0] < RESTARTS_WINDOW_S
+        """Note the end of a start. Return whether the store has not stayed up after STARTS_MAX starts in a row."""
+        served_s = 0.0 if self._ready_at_s is None else self._clock.monotonic_s() - self._ready_at_s
+        self._ready_at_s = None
+        self._short_starts = 0 if served_s >= STEADY_S else self._short_starts + 1
+        return self._short_starts >= STARTS_MAX
 
     def _running_child(self) -> ChildProcess:
         if self._child is None:

@@ -25,6 +25,7 @@ from headrace.bridge.server import SERVICE
 from headrace.client import connect
 from headrace.local import command
 from headrace.local.resources import aws_client
+from headrace.local.stack_processes import STARTS_MAX
 from headrace.model.tls_modes import TlsMode
 from headrace.topology import ROUTES, TICKS_QUEUE
 from headrace.wire.connections.blocking import BlockingConnection
@@ -402,6 +403,25 @@ def test_a_stack_whose_bridge_dies_says_so_and_ends(directory: Path, starts: lis
     code, said = up.end()
     assert code == 1
     assert "headrace up: the gRPC bridge ended with code -9" in said
+    await_end(pidfds)
+
+
+@pytest.mark.nightly
+def test_a_store_that_does_not_stay_up_ends_the_stack(directory: Path, starts: list[Up]):
+    """The journal of one of two stores is broken while it is down, so that each start ends at once."""
+    up = Up(directory, "--segment-stores", "2", "--data-dir", str(directory / "data"))
+    starts.append(up)
+    up.await_line("ready")
+    pidfds = children(up)
+    (journal,) = directory.glob("data/world-*/store-1/journal")
+    journal.rename(journal.with_name("moved"))
+    journal.write_text("no directory")
+    os.kill(up.state["segmentStores"][1]["pid"], signal.SIGKILL)
+    up.process.wait(HANG_S)
+    code, said = up.end()
+    assert code == 1
+    assert re.search(r"headrace up: segment store store-1 does not come up again: .* ended with code [1-9]", said)
+    assert f"In {STARTS_MAX} starts it has never served for 60 s, so it is not started again. Its log: /" in said
     await_end(pidfds)
 
 

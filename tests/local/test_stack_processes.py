@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from headrace import topology
+from headrace.adapters.memory.manual_clock import ManualClock
 from headrace.adapters.system_clock import SystemClock
 from headrace.local import stack_processes
 from headrace.local.failures import LocalStackError
 from headrace.local.stack_processes import SegmentStoreProcess, SegmentStoreProcesses
+from headrace.ports.clock import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -61,7 +63,9 @@ class Stores:
         self._monkeypatch = monkeypatch
         self._made: list[SegmentStoreProcess] = []
 
-    def make(self, program: str, *, restart: bool = True, index: int = 0, count: int = 1) -> SegmentStoreProcess:
+    def make(
+        self, program: str, *, restart: bool = True, index: int = 0, count: int = 1, clock: Clock | None = None
+    ) -> SegmentStoreProcess:
         (self._tmp_path / "made_up_store.py").write_text(program)
         service = topology.SegmentStoreService(module="made_up_store")
         self._monkeypatch.setattr(topology, "SEGMENT_STORES", service)
@@ -70,7 +74,7 @@ class Stores:
             count,
             self._tmp_path / "data",
             dict(os.environ) | {"PYTHONPATH": f"{self._tmp_path}{os.pathsep}{ROOT}"},
-            SystemClock(),
+            clock or SystemClock(),
             restart=restart,
             on_change=lambda: self.changes.put(None),
             on_failure=self.failures.put,
@@ -154,14 +158,56 @@ def test_a_store_that_says_nonsense_is_refused(stores: Stores):
         start(stores.make(SAYS_NONSENSE))
 
 
-def test_a_store_that_does_not_come_up_again_is_given_up(stores: Stores, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stack_processes, "RESTARTS_MAX", 3)
+def test_a_store_that_does_not_come_up_again_fails_the_stack(stores: Stores, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stack_processes, "STARTS_MAX", 3)
     monkeypatch.setattr(stack_processes, "BACKOFF_FIRST_S", 0.001)
     store = stores.make(SERVES_ONCE)
     start(store)
     assert store.status.pid is not None
     os.kill(store.status.pid, signal.SIGKILL)
     assert "store-0 does not come up again" in stores.failures.get(timeout=60)
+
+
+FAILS_AFTER_ITS_START = FAILS_LATER.replace("import os,", "import os, pathlib,").replace(
+    "stopped = ",
+    """
+with pathlib.Path(os.environ["HEADRACE_DATA_DIR"], "starts").open("a") as starts:
+    starts.write("x")
+stopped = """,
+)
+
+
+def test_a_store_that_ends_after_each_start_fails_the_stack(stores: Stores):
+    """It gets ready each time, so that no start fails by itself."""
+    store = stores.make(FAILS_AFTER_ITS_START)
+    start(store)
+    reason = stores.failures.get(timeout=60)
+    assert "store-0 ended with code 4 (event=journal_failed error=OSError(27, 'File too large'))" in reason
+    assert f"In {stack_processes.STARTS_MAX} starts it has never served for 60 s" in reason
+    assert (store.status.data_dir / "starts").read_text() == "x" * stack_processes.STARTS_MAX
+    store._watcher.join(60)
+    assert not store._watcher.is_alive()
+
+
+def test_a_store_that_has_served_for_a_minute_counts_its_starts_again(stores: Stores, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stack_processes, "STARTS_MAX", 2)
+    clock = ManualClock()
+    store = stores.make(SERVES, clock=clock)
+    start(store)
+    for _ in range(3):
+        clock.advance(int(stack_processes.STEADY_S * 1000))
+        assert store.status.pid is not None
+        os.kill(store.status.pid, signal.SIGKILL)
+        stores.changes.get(timeout=60)
+        stores.changes.get(timeout=60)
+    assert stores.failures.empty()
+    clock.advance(int(stack_processes.STEADY_S * 1000) - 1)
+    os.kill(store.status.pid, signal.SIGKILL)
+    stores.changes.get(timeout=60)
+    stores.changes.get(timeout=60)
+    assert store.status.pid is not None
+    os.kill(store.status.pid, signal.SIGKILL)
+    assert "was ended by signal 9" in stores.failures.get(timeout=60)
 
 
 def test_stopping_ends_the_wait_for_a_restart(stores: Stores, monkeypatch: pytest.MonkeyPatch):
