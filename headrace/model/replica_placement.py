@@ -42,12 +42,16 @@ class Placement:
 
 
 class ReplicaAddress(NamedTuple):
-    """`tls_name` is that in the store's certificate; "": its store uses no TLS. `zone` is where the store is."""
+    """`tls_name` is that in the store's certificate; "": its store uses no TLS. `zone` is where the store is.
+
+    `store_id` is for people only.
+    """
 
     host: str
     port: int
     tls_name: str = ""
     zone: str = ""
+    store_id: str = ""
 
 
 def replica_of(lease: StoreLease) -> ReplicaId | None:
@@ -83,7 +87,7 @@ def address_of(replica: ReplicaId, leases: Iterable[StoreLease]) -> ReplicaAddre
     lease = lease_of(replica, leases)
     if lease is None or not lease.replica_port:
         return None
-    return ReplicaAddress(lease.host, lease.replica_port, lease.tls_name, lease.zone)
+    return ReplicaAddress(lease.host, lease.replica_port, lease.tls_name, lease.zone, lease.store_id)
 
 
 def is_destroyed(replica: ReplicaId, leases: Iterable[StoreLease]) -> bool:

@@ -393,7 +393,10 @@ async def test_log_lines_have_no_secret(caplog: pytest.LogCaptureFixture):
         await ends.events.until(lambda: ends.events.lost == [PEER])
     lines = [record.getMessage() for record in caplog.records]
     assert any("event=replica_link_up" in line for line in lines)
-    assert any("event=replica_unreachable" in line for line in lines)
+    [unreachable] = [line for line in lines if "event=replica_unreachable" in line]
+    address = ends.addresses[PEER]
+    named = f"peer_store=store-of-peer peer=127.0.0.1:{address.port} zone=use1-az2 reason="
+    assert named in unreachable, "what an operator looks for"
     for secret in (SECRET, b"x" * 32):
         assert not [line for line in lines if secret.decode() in line or secret.hex() in line]
 

@@ -192,8 +192,9 @@ def test_a_replica_whose_lease_expired_may_come_back():
 
 
 def test_a_replica_is_reached_at_the_address_of_its_store():
-    assert address_of(replica("b"), THREE) == ReplicaAddress("host-b", 12745, zone=B.zone)
-    assert address_of(replica("b"), [lost(B, NOW_MS)]) == ReplicaAddress("host-b", 12745, zone=B.zone)
+    address = ReplicaAddress("host-b", 12745, zone=B.zone, store_id=B.store_id)
+    assert address_of(replica("b"), THREE) == address
+    assert address_of(replica("b"), [lost(B, NOW_MS)]) == address
     assert address_of(replica("x"), THREE) is None
     assert address_of(replica("b"), [replace(B, replica_port=0)]) is None
     assert lease_of(replica("c"), THREE) == C

@@ -161,7 +161,7 @@ async def replica_ends(
     await listener.start(bound)
     proxy = Proxy(port)
     proxy.start()
-    addresses = {PEER: ReplicaAddress("127.0.0.1", proxy.port, tls_name, "use1-az2")}
+    addresses = {PEER: ReplicaAddress("127.0.0.1", proxy.port, tls_name, "use1-az2", "store-of-peer")}
     links = TcpReplicaLinks(
         identity(OWNER, owner_secret),
         addresses.get,

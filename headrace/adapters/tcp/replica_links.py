@@ -303,6 +303,7 @@ class TcpReplicaLinks:
 
     async def _connect(self, replica: ReplicaId, peer: _Peer) -> None:
         sock: socket.socket | None = None
+        address: ReplicaAddress | None = None
         try:
             await asyncio.sleep(peer.redial_s)
             address = self._address_of(replica)
@@ -319,7 +320,7 @@ class TcpReplicaLinks:
         except Exception as problem:  # noqa: BLE001 - a bad host name is a UnicodeError; else it is never dialed again
             if sock is not None:
                 sock.close()
-            self._dial_failed(replica, peer, problem)
+            self._dial_failed(replica, peer, address, problem)
         except BaseException:
             if sock is not None:
                 sock.close()
@@ -370,13 +371,20 @@ class TcpReplicaLinks:
         for message in opens.values():
             peer.link.put(encode_message(message))
 
-    def _dial_failed(self, replica: ReplicaId, peer: _Peer, problem: Exception) -> None:
+    def _dial_failed(self, replica: ReplicaId, peer: _Peer, address: ReplicaAddress | None, problem: Exception) -> None:
         peer.opens, peer.dial = {}, None
         peer.redial_s = min(max(2 * peer.redial_s, self._times.redial_first_s), self._times.redial_max_s)
         if not peer.failure_was_logged:  # it is dialed again and again
             peer.failure_was_logged = True
             reason = str(problem) or type(problem).__name__
-            _log.warning("event=replica_unreachable replica=%s reason=%r", replica.hex(), reason)
+            _log.warning(
+                "event=replica_unreachable replica=%s peer_store=%s peer=%s zone=%s reason=%r",
+                replica.hex(),
+                address.store_id if address else "unknown",
+                f"{address.host}:{address.port}" if address else "unknown",
+                address.zone if address else "unknown",
+                reason,
+            )
         self._tell_lost(replica)
 
     def _tell_lost(self, replica: ReplicaId) -> None:

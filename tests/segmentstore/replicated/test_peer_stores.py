@@ -163,7 +163,7 @@ async def test_plans_are_made_once_for_each_look():
     plan = watched.peers.plan(0, OWN, ())
     assert plan.wanted == (OWN, OTHER)
     assert watched.peers.plan(0, OWN, ()) is plan
-    assert watched.peers.address_of(OTHER) == ReplicaAddress("h", 2, zone="zone-b")
+    assert watched.peers.address_of(OTHER) == ReplicaAddress("h", 2, zone="zone-b", store_id="b")
     await watched.peers.look()
     assert watched.peers.plan(0, OWN, ()) is not plan
 
@@ -225,4 +225,4 @@ async def test_a_replica_without_a_common_version_is_not_dialed():
         watched.peers.address_of(OTHER)
     watched.write(replica_protocol=ProtocolVersions(1, 9))
     await watched.peers.look()
-    assert watched.peers.address_of(OTHER) == ReplicaAddress("h", 2, zone="zone-b")
+    assert watched.peers.address_of(OTHER) == ReplicaAddress("h", 2, zone="zone-b", store_id="b")
