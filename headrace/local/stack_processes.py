@@ -216,8 +216,8 @@ class GrpcBridgeProcess:
 # Segment store processes: they are started together, watched, and restarted when they end unexpectedly.
 #
 # A store keeps its directory and, if possible, its port over a restart, so that clients find it at the same address. If
-# a store does not stay up, the stack fails, even if other stores could serve all: endless restarts would hide a bug, and
-# so would a stack that goes on without one of its stores.
+# a store does not stay up, the stack fails, even if other stores could serve all: endless restarts would hide a bug,
+# and so would a stack that goes on without one of its stores.
 
 STORE_STOP_DEADLINE_S = 20
 """The time in which a store can write its remaining data after SIGTERM."""
