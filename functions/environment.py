@@ -10,7 +10,12 @@ from collections.abc import Mapping
 
 from headrace import topology
 from headrace.certificate_names import is_label
-from headrace.deployment_defaults import COMPLETED_TRANSACTIONS_KEPT_MS, RETENTION_PERIOD_MS
+from headrace.deployment_defaults import (
+    COMPLETED_TRANSACTIONS_KEPT_MS,
+    RETENTION_PERIOD_MS,
+    TOKENS_REQUIRED,
+    TOKENS_VARIABLE,
+)
 from headrace.model.tls_modes import is_tls_name
 
 METADATA_TABLE = "HEADRACE_METADATA_TABLE"
@@ -29,7 +34,6 @@ COMPLETED_TRANSACTIONS_KEPT_S = "HEADRACE_COMPLETED_TRANSACTIONS_KEPT_S"
 RETENTION_PERIOD_S = "HEADRACE_RETENTION_PERIOD_S"
 EXTERNAL_DOMAIN = "HEADRACE_EXTERNAL_DOMAIN"
 EXTERNAL_BALANCER = "HEADRACE_EXTERNAL_BALANCER"
-TOKENS = "HEADRACE_TOKENS"
 
 
 class EnvironmentVariableError(RuntimeError):
@@ -122,7 +126,7 @@ class Environment:
     @property
     def requires_tokens(self) -> bool:
         """Whether segment stores want a token. `headrace.adapters.token_keys` checks the value where keys are read."""
-        return self._variables.get(TOKENS) == "required"
+        return self._variables.get(TOKENS_VARIABLE) == TOKENS_REQUIRED
 
     @property
     def retention_period_ms(self) -> int:

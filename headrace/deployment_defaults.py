@@ -1,4 +1,4 @@
-"""Sizes and times of a deployment that its processes use when their environment does not set them.
+"""Sizes and times of a deployment that its processes use when their environment does not set them, and names in it.
 
 They are not in the topology, so that a segment store does not import the declarations of functions and routes: each
 change of a module that a store imports replaces all stores.
@@ -20,3 +20,9 @@ RETENTION_PERIOD_MS = 30 * 60 * 1000
 
 COMPLETED_TRANSACTIONS_KEPT_MS = 24 * 3600 * 1000
 """How long the outcome of a completed transaction can be queried."""
+
+TOKENS_VARIABLE = "HEADRACE_TOKENS"
+"""Whether segment stores want a delegation token with each request."""
+
+TOKENS_OFF, TOKENS_REQUIRED = "off", "required"
+"""Its values."""

@@ -16,7 +16,7 @@ from constructs import Node
 
 from headrace import topology
 from headrace.certificate_names import DOMAIN, certificate_labels
-from headrace.deployment_defaults import S3_CONTAINERS_MAX
+from headrace.deployment_defaults import S3_CONTAINERS_MAX, TOKENS_REQUIRED, TOKENS_VARIABLE
 from headrace.topology.services import EXTERNAL_ACCESS
 from headrace.zones import ZONE_NETWORKS_MAX, ZoneNetworks
 
@@ -280,7 +280,7 @@ class Settings:
     def environment(self) -> dict[str, str]:
         """The environment variables with these settings that every function gets."""
         # API functions say in each answer whether segment stores demand tokens, also those that may not read the keys.
-        tokens = {"HEADRACE_TOKENS": "required"} if self.tokens else {}
+        tokens = {TOKENS_VARIABLE: TOKENS_REQUIRED} if self.tokens else {}
         external = {"HEADRACE_EXTERNAL_DOMAIN": self.external_domain} if self.external_domain else {}
         return (
             self.s3_environment

@@ -27,6 +27,7 @@ from headrace.codec.delegation_tokens import (
     encode_token,
     parse_token_keys,
 )
+from headrace.deployment_defaults import TOKENS_OFF, TOKENS_REQUIRED, TOKENS_VARIABLE
 from headrace.model.access import EVERYTHING, Access
 from headrace.model.errors import (
     CorruptError,
@@ -210,13 +211,9 @@ class TokenKeyFile:
         return keys
 
 
-TOKENS: Final = "HEADRACE_TOKENS"
 KEYS_FILE: Final = "HEADRACE_TOKEN_KEYS_FILE"
 KEYS_SECRET: Final = "HEADRACE_TOKEN_KEYS_SECRET"
 LIFE: Final = "HEADRACE_TOKEN_LIFE_S"
-
-OFF: Final = "off"
-REQUIRED: Final = "required"
 
 LIFE_DEFAULT_S: Final = 600
 LIFE_MIN_S: Final = 60
@@ -229,15 +226,17 @@ def token_key_source(environment: Mapping[str, str], clock: Clock) -> TokenKeySo
     Raises:
         InvalidRequestError: a variable is missing or wrong; the message names it.
     """
-    mode = environment.get(TOKENS, "") or OFF
-    if mode == OFF:
+    mode = environment.get(TOKENS_VARIABLE, "") or TOKENS_OFF
+    if mode == TOKENS_OFF:
         return None
-    if mode != REQUIRED:
-        raise InvalidRequestError(f"{TOKENS} is {mode!r}, expected {OFF} or {REQUIRED}")
+    if mode != TOKENS_REQUIRED:
+        raise InvalidRequestError(f"{TOKENS_VARIABLE} is {mode!r}, expected {TOKENS_OFF} or {TOKENS_REQUIRED}")
     path, secret = environment.get(KEYS_FILE, ""), environment.get(KEYS_SECRET, "")
     if bool(path) == bool(secret):
         problem = "both are set" if path else "none is set"
-        raise InvalidRequestError(f"{TOKENS} is {REQUIRED}: set either {KEYS_FILE} or {KEYS_SECRET}; {problem}")
+        raise InvalidRequestError(
+            f"{TOKENS_VARIABLE} is {TOKENS_REQUIRED}: set either {KEYS_FILE} or {KEYS_SECRET}; {problem}"
+        )
     return TokenKeyFile(Path(path)) if path else TokenKeySecret(secret, clock)
 
 

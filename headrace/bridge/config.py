@@ -38,7 +38,8 @@ from headrace import topology
 from headrace.adapters import audit_log
 from headrace.adapters.leaf_secrets import MODE, TlsSettings, tls_settings
 from headrace.adapters.log_lines import LogFormat, log_format, log_level
-from headrace.adapters.token_keys import KEYS_FILE, KEYS_SECRET, LIFE, REQUIRED, TOKENS
+from headrace.adapters.token_keys import KEYS_FILE, KEYS_SECRET, LIFE
+from headrace.deployment_defaults import TOKENS_REQUIRED, TOKENS_VARIABLE
 from headrace.model.errors import InvalidRequestError
 from headrace.model.external_access import NETWORK_VARIABLE, Network, parse_network
 
@@ -121,7 +122,7 @@ def read_config(environment: Mapping[str, str]) -> BridgeConfig:
         audit_file=Path(environment[audit_log.FILE]) if environment.get(audit_log.FILE) else None,
         users=_users(environment, listen_host, has_tls=tls.source is not None),
         token_environment={
-            name: environment[name] for name in (TOKENS, KEYS_FILE, KEYS_SECRET, LIFE) if name in environment
+            name: environment[name] for name in (TOKENS_VARIABLE, KEYS_FILE, KEYS_SECRET, LIFE) if name in environment
         },
         tls=tls,
         health_port=read_health_port(environment),
@@ -135,12 +136,14 @@ def read_health_port(environment: Mapping[str, str]) -> int:
 
 def _users(environment: Mapping[str, str], listen_host: str, *, has_tls: bool) -> UsersConfig | None:
     """Passwords on a network need TLS, of the bridge or of a program before it on this host."""
-    if environment.get(TOKENS, "") != REQUIRED:
+    if environment.get(TOKENS_VARIABLE, "") != TOKENS_REQUIRED:
         return None
     config = UsersConfig(environment.get(USERS_FILE, ""), environment.get(USERS_SECRET, ""))
     if bool(config.file) == bool(config.secret):
         which = "both are set" if config.file else "none is set"
-        raise InvalidRequestError(f"{TOKENS} is {REQUIRED}: set either {USERS_FILE} or {USERS_SECRET}; {which}")
+        raise InvalidRequestError(
+            f"{TOKENS_VARIABLE} is {TOKENS_REQUIRED}: set either {USERS_FILE} or {USERS_SECRET}; {which}"
+        )
     allowed = environment.get(PLAINTEXT, "")
     if allowed not in ("", PLAINTEXT_ALLOWED):
         raise InvalidRequestError(f"{PLAINTEXT} is {allowed[:40]!r}, expected {PLAINTEXT_ALLOWED}")

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.adapters.token_key_editors import TokenKeyFileEditor, rotate
-from headrace.adapters.token_keys import KEYS_FILE, KEYS_SECRET, LIFE_MAX_S, OFF, REQUIRED, TOKENS
+from headrace.adapters.token_keys import KEYS_FILE, KEYS_SECRET, LIFE_MAX_S
 from headrace.bridge.config import USERS_FILE, USERS_SECRET
+from headrace.deployment_defaults import TOKENS_OFF, TOKENS_REQUIRED, TOKENS_VARIABLE
 from headrace.local.failures import EXIT_USAGE, LocalStackError
 from headrace.model.errors import HeadraceError
 from headrace.ports.clock import Clock
@@ -26,9 +27,9 @@ class LocalTokens:
     def environment(self) -> dict[str, str]:
         """The variables of functions, stores and the bridge. They replace those of the user's shell."""
         if self.directory is None:
-            return {TOKENS: OFF, KEYS_FILE: "", KEYS_SECRET: "", USERS_FILE: "", USERS_SECRET: ""}
+            return {TOKENS_VARIABLE: TOKENS_OFF, KEYS_FILE: "", KEYS_SECRET: "", USERS_FILE: "", USERS_SECRET: ""}
         return {
-            TOKENS: REQUIRED,
+            TOKENS_VARIABLE: TOKENS_REQUIRED,
             KEYS_FILE: str(self.directory / KEYS_NAME),
             KEYS_SECRET: "",
             USERS_FILE: str(self.directory / USERS_NAME),

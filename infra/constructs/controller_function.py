@@ -22,6 +22,7 @@ from constructs import Construct
 
 from headrace import topology
 from headrace.certificate_names import dns_name, external_name, secret_name, store_label
+from headrace.deployment_defaults import TOKENS_REQUIRED, TOKENS_VARIABLE
 from headrace.topology.services import EXTERNAL_ACCESS
 from infra.constructs.acknowledgements import acknowledge
 from infra.constructs.deployed_resources import DeployedResources, function_name, log_group_name
@@ -108,7 +109,7 @@ def token_environment(grants: Iterable[topology.Grant]) -> dict[str, str]:
     """The variables of a process that may read token keys; empty for all others."""
     if "token-keys:read" not in grants:
         return {}
-    return {"HEADRACE_TOKENS": "required", "HEADRACE_TOKEN_KEYS_SECRET": topology.TOKEN_KEYS_SECRET}
+    return {TOKENS_VARIABLE: TOKENS_REQUIRED, "HEADRACE_TOKEN_KEYS_SECRET": topology.TOKEN_KEYS_SECRET}
 
 
 def external_environment(settings: Settings, index: int) -> dict[str, str]:

@@ -17,6 +17,7 @@ from syntax_trees import syntax_tree
 
 from headrace.adapters import leaf_secrets, log_lines, token_keys
 from headrace.adapters.memory.metadata_store import MemoryMetadataStore
+from headrace.deployment_defaults import TOKENS_VARIABLE
 from headrace.metadata.cluster_records import claim_sort, decode_claim
 from headrace.model.containers import CLUSTER_PARTITION, ContainerClaim
 from headrace.model.errors import InvalidRequestError, UnavailableError
@@ -177,7 +178,7 @@ def test_the_manual_and_the_module_list_every_variable():
     read = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     assert set(re.findall(r"HEADRACE_\w+", documented)) == {
         *(name for name in read if re.fullmatch(r"HEADRACE_\w+", name)),
-        *(token_keys.TOKENS, token_keys.KEYS_FILE, token_keys.KEYS_SECRET),
+        *(TOKENS_VARIABLE, token_keys.KEYS_FILE, token_keys.KEYS_SECRET),
         *(leaf_secrets.MODE, leaf_secrets.FILE, leaf_secrets.SECRET, leaf_secrets.NAME),
         *(log_lines.LEVEL_VARIABLE, log_lines.FORMAT_VARIABLE),
     }

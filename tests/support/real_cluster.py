@@ -32,12 +32,13 @@ from headrace.adapters.tcp.segment_stores import TcpSegmentStores
 from headrace.adapters.tcp.store_calls import locate_by_claims, no_token
 from headrace.adapters.tcp.store_trust import StoreTrust
 from headrace.adapters.tcp.tls_contexts import store_contexts
-from headrace.adapters.token_keys import KEYS_FILE, REQUIRED, TOKENS, InternalToken, token_key_source
+from headrace.adapters.token_keys import KEYS_FILE, InternalToken, token_key_source
 from headrace.client import AsyncHeadrace, Headrace, TlsOptions, connect
 from headrace.client.loop_thread import LoopThread
 from headrace.codec.delegation_tokens import token_keys_text
 from headrace.controller.engine import RequestProcessor
 from headrace.controller.operations.registry import request_processor
+from headrace.deployment_defaults import TOKENS_REQUIRED, TOKENS_VARIABLE
 from headrace.local.lambda_host import LambdaHost
 from headrace.metadata.cluster_records import claim_body, claim_sort
 from headrace.metadata.trust import write_trust
@@ -225,7 +226,7 @@ def secure_cluster(monkeypatch: pytest.MonkeyPatch, directory: Path) -> RealClus
     keys = directory / "token-keys.json"
     keys.touch(mode=0o600)
     keys.write_text(token_keys_text(KEYS))
-    environment = {TOKENS: REQUIRED, KEYS_FILE: str(keys)}
+    environment = {TOKENS_VARIABLE: TOKENS_REQUIRED, KEYS_FILE: str(keys)}
     for variable, value in (environment | {audit_log.FILE: str(directory / "audit.log")}).items():
         monkeypatch.setenv(variable, value)
     tls = ServerTls(TlsMode.REQUIRED, lambda: contexts.server)

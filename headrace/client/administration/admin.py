@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.administration.ends import END_IN_QUERY, AnyEnd, current_end
-from headrace.client.administration.polling import items_of_pages, until
+from headrace.client.administration.polling import chunks_of_segment, items_of_pages, until
 from headrace.client.http_api import HttpApi, parsed
 from headrace.client.lazy_imports import lazy_names, lazy_part
 from headrace.model.arguments import checked_calls
@@ -547,11 +547,14 @@ class AsyncAdmin:
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Chunks:
         """Returns links to read the bytes `[from_offset, to_offset)` of a segment directly from S3."""
-        from headrace.api.plans import Chunks
-
-        query = {"from": from_offset, "to": to_offset, "limit": limit}
-        path = f"{_path(scope, stream)}/segments/{segment_id}/chunks"
-        return parsed(Chunks.from_json, await self._api.request("GET", path, query=query))
+        return await chunks_of_segment(
+            self._api,
+            _path(scope, stream),
+            segment_id,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            limit=limit,
+        )
 
     async def next_cut(
         self,

@@ -1,14 +1,17 @@
-"""Repeated requests to the controller: waiting for a background operation, and reading all pages of a list."""
+"""Requests that several admins send: waiting for a background operation, all pages of a list, and links to chunks."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.api.listings import Listing
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from headrace.api.plans import Chunks
 
 OPERATION_TIMEOUT_S = 120.0
 """How long `until` waits for an operation in the background."""
@@ -50,3 +53,15 @@ async def items_of_pages(
         if page.next_after is None:
             return
         asked["continuationToken"] = page.next_after
+
+
+async def chunks_of_segment(
+    api: HttpApi, stream_path: str, segment_id: int, *, from_offset: int, to_offset: int, limit: int
+) -> Chunks:
+    """Links to the bytes `[from_offset, to_offset)` of a segment in S3. Reader groups have a stream for their state."""
+    from headrace.api.plans import Chunks
+
+    query = {"from": from_offset, "to": to_offset, "limit": limit}
+    return parsed(
+        Chunks.from_json, await api.request("GET", f"{stream_path}/segments/{segment_id}/chunks", query=query)
+    )

@@ -14,7 +14,7 @@ from headrace.api.reader_groups import (
     UpdateReaderGroupRequest,
 )
 from headrace.api.segments import EpochSegments, SegmentEndpoint
-from headrace.client.administration.polling import items_of_pages, until
+from headrace.client.administration.polling import chunks_of_segment, items_of_pages, until
 from headrace.client.administration.scoped_names import scope_and_name
 from headrace.client.http_api import HttpApi, parsed
 from headrace.model.arguments import checked_calls
@@ -148,9 +148,14 @@ class AsyncReaderGroupsAdmin:
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Chunks:
         """Returns links to bytes of a segment of the group's state in S3, as `Admin.chunks` of those of a stream."""
-        query = {"from": from_offset, "to": to_offset, "limit": limit}
-        path = f"{_state_stream(scope, group)}/segments/{segment_id}/chunks"
-        return parsed(Chunks.from_json, await self._api.request("GET", path, query=query))
+        return await chunks_of_segment(
+            self._api,
+            _state_stream(scope, group),
+            segment_id,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            limit=limit,
+        )
 
     async def _settled(self, view: ReaderGroupView, *, wait: bool) -> ReaderGroupView:
         if not wait or view.state not in _PASSING:
