@@ -11,16 +11,6 @@ from headrace.segmentstore.store import SegmentStore
 from segmentstore_fargate.metric_families import Metric
 
 
-def flush_lag_s(store: SegmentStore, owned: OwnedContainer) -> float:
-    """The age of the oldest byte to flush. Flushed segments are skipped: they stay dirty for some passes."""
-    since = [
-        segment.untiered_since_s
-        for segment in owned.container.dirty.values()
-        if segment.untiered_since_s is not None and not segment.is_stored
-    ]
-    return max(0.0, store.clock.monotonic_s() - min(since)) if since else 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class MeasuredContainer:
     """A container and its store."""
@@ -88,7 +78,7 @@ CONTAINER_METRICS: Final[tuple[Metric[MeasuredContainer], ...]] = (
         "gauge",
         "headrace_flush_lag_seconds",
         "age of the oldest byte that is not in tier 2",
-        lambda c: flush_lag_s(c.store, c.owned),
+        lambda c: c.owned.container.flush_lag_s,
     ),
     Metric(
         "counter",

@@ -29,6 +29,7 @@ from headrace.model.cluster import (
     giving_way_ms,
     leaving,
     left,
+    noted_flush_lag,
     noted_replication,
     noted_serving,
     registered,
@@ -140,8 +141,8 @@ class Heartbeat:
             ThrottledError, UnavailableError, ConflictError: the metadata store does not answer; the lease runs on.
         """
         started_s = self._clock.monotonic_s()
-        status = self._status()
-        await self.in_thread(lambda: self._renew(status))
+        status, lag_s = self._status(), self._store.flush_lag_s
+        await self.in_thread(lambda: self._renew(status, lag_s))
         await self._check_claims()
         self._extend_gate(started_s)
         self._on_map()
@@ -234,10 +235,10 @@ class Heartbeat:
                 _log.exception("event=heartbeat_failed held=%d", self._store.gate.held)
         return True
 
-    def _renew(self, status: ReplicationStatus) -> None:
+    def _renew(self, status: ReplicationStatus, flush_lag_s: float) -> None:
         now_ms = self._clock.now_ms()
         self._lease = noted_serving(self._lease, self._serves_something(), now_ms)
-        self._lease = noted_replication(self._lease, status)
+        self._lease = noted_flush_lag(noted_replication(self._lease, status), flush_lag_s, now_ms)
         if giving_way_ms(self._lease, now_ms):
             self._take_up_again()
             return

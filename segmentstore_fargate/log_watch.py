@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from headrace.model.cluster import FLUSH_LAG_S_MAX
 from headrace.replication.bounds import LAG_BYTES_MAX
 from headrace.segmentstore.log.replicated.replicated_ledgers import ReplicatedLedgers
 from headrace.segmentstore.metrics import LATENCY_BOUNDS_S, Histogram
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
 from headrace.segmentstore.store import SegmentStore
-from segmentstore_fargate.container_metrics import flush_lag_s
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +24,6 @@ CHECK_EVERY_S: Final = 20.0
 ACKNOWLEDGE_S_MAX: Final = 0.05
 SLOW_SHARE_MAX: Final = 0.01
 """Of the acknowledgements since the last check. With more the 99th percentile is above ACKNOWLEDGE_S_MAX."""
-
-UNTIERED_S_MAX: Final = 60.0
 
 
 class LogWatch:
@@ -66,7 +64,7 @@ class LogWatch:
         if slow > SLOW_SHARE_MAX * counted:
             _log.warning("event=acknowledgements_slow slow=%d count=%d", slow, counted)
         for container, age_s in self._untiered_s().items():
-            if age_s > UNTIERED_S_MAX:
+            if age_s > FLUSH_LAG_S_MAX:
                 _log.warning("event=untiered_data_old container=%d age_s=%.0f", container, age_s)
 
     def _count_acknowledgements(self) -> tuple[int, int]:
@@ -86,5 +84,5 @@ def log_watch(store: SegmentStore, ledgers: ReplicatedLedgers | None) -> LogWatc
     return LogWatch(
         lambda: {} if ledgers is None else ledgers.unreplicated_bytes(),
         acknowledge_seconds,
-        lambda: {container: flush_lag_s(store, owned) for container, owned in store.owned.items()},
+        lambda: {container: owned.container.flush_lag_s for container, owned in store.owned.items()},
     )

@@ -19,7 +19,6 @@ from headrace.ports.clock import Clock
 from headrace.ports.metadata_store import WriteConflictError
 from headrace.segmentstore.metrics import ContainerMetrics, Histogram, RequestMetrics, percentile
 from headrace.segmentstore.periodic_task import PeriodicTask, Rest
-from segmentstore_fargate.container_metrics import flush_lag_s
 from segmentstore_fargate.log_watch import ACKNOWLEDGE_S_MAX
 from segmentstore_fargate.metrics_page import MeasuredStore
 
@@ -153,9 +152,7 @@ READINGS: Final[Mapping[str, Reading]] = MappingProxyType(
         "EventsIn": _of_containers(lambda container: container.append_events),
         "BytesOut": _count(lambda s: s.store.metrics.read_bytes),
         "BytesToOtherZones": _count(lambda s: s.bytes_to_other_zones()),
-        "FlushLagSeconds": _gauge(
-            lambda s: max((flush_lag_s(s.store, owned) for owned in s.store.owned.values()), default=0.0)
-        ),
+        "FlushLagSeconds": _gauge(lambda s: s.store.flush_lag_s),
         "UnflushedRatio": _gauge(lambda s: 100 * s.store.pool.untiered_bytes / s.store.pool.capacity_bytes),
         "ThrottledSeconds": _count(lambda s: s.store.metrics.throttled_s),
         "Connections": _gauge(lambda s: s.store.metrics.connections),

@@ -37,6 +37,10 @@ class StoreView(Document, frozen=True):
         field(name="takeOverTime")
     )
     containers: Annotated[tuple[int, ...], about("What the container map gives it")]
+    starts_ms: Annotated[tuple[int, ...], about("Its newest starts, the oldest first, milliseconds since 1970")] = ()
+    unflushed_since_ms: Annotated[
+        int | None, about("Since when data waits for S3, if that is longer than a minute, milliseconds since 1970")
+    ] = None
 
     @classmethod
     def of(cls, lease: StoreLease, containers: tuple[int, ...]) -> StoreView:
@@ -53,6 +57,8 @@ class StoreView(Document, frozen=True):
             ended_ms=lease.ended_ms,
             take_over_ms=lease.take_over_ms,
             containers=containers,
+            starts_ms=lease.starts_ms,
+            unflushed_since_ms=lease.unflushed_since_ms,
         )
 
 

@@ -82,6 +82,8 @@ def _store(store: StoreView) -> dict[str, Any]:
         "endedMs": store.ended_ms,
         "takeOverMs": store.take_over_ms,
         "containers": list(store.containers),
+        "startsMs": list(store.starts_ms),
+        "unflushedSinceMs": store.unflushed_since_ms,
     }
 
 

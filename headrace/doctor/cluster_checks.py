@@ -11,7 +11,7 @@ from headrace.api.cluster import ClusterView, ContainerLogsView, ContainerMapVie
 from headrace.api.dead_letters import DeadLetterView
 from headrace.api.upgrades import UpgradeView
 from headrace.doctor.findings import Finding, failure, listed, skipped, warning, well
-from headrace.model.cluster import ContainerStanding, StoreState
+from headrace.model.cluster import ContainerStanding, StoreState, is_restarting
 from headrace.model.container_logs import COPIES, LEDGERS_REPORTED_FROM
 from headrace.model.dead_letters import DeadLetterStatus
 from headrace.model.formats import FIRST_RELEASE
@@ -20,6 +20,9 @@ from headrace.model.replica_placement import zone_of
 SKEW_MS_MAX: Final = 60_000
 LATE_TICK_MS: Final = 180_000
 """The tick notices each minute that a lease has ended. A store that replicates gets fifty seconds more."""
+
+LATE_FLUSH_MS: Final = 300_000
+"""Data that waits for S3 for so long needs an operator. The alarm of a deployment is raised then, too."""
 
 SPREAD_MAX: Final = 1.0
 """How many containers more or fewer than its share a store may have: shares are no whole numbers."""
@@ -63,6 +66,7 @@ def cluster_findings(facts: ClusterFacts, now_ms: int) -> list[Finding]:
         _dead_letters(facts.letters, has_more=facts.has_more_letters),
         _ticks(facts.cluster, now_ms),
         _stores(facts.cluster, now_ms),
+        _storage(facts.cluster, now_ms),
         _zones(facts.cluster, facts.logs),
         _containers(facts.containers),
         _spread(facts.cluster),
@@ -146,13 +150,37 @@ def _stores(cluster: ClusterView, now_ms: int) -> Finding:
     ]
     leaving = [store.store_id for store in cluster.stores if store.state is StoreState.LEAVING]
     serving = sum(store.state is StoreState.SERVING and not _is_expired(store, now_ms) for store in cluster.stores)
+    restarting = [
+        f"{store.store_id} ({len(store.starts_ms)} times in {_minutes(now_ms - store.starts_ms[0])})"
+        for store in cluster.stores
+        if is_restarting(store.starts_ms, now_ms)
+    ]
+    evidence = f"; started again and again: {listed(restarting)}" if restarting else ""
     if lost:
-        return failure("stores", f"without a lease: {listed(lost)}; serving: {serving}")
+        return failure("stores", f"without a lease: {listed(lost)}; serving: {serving}{evidence}")
     if not serving:
-        return failure("stores", f"none of {len(cluster.stores)} stores serves")
+        return failure("stores", f"none of {len(cluster.stores)} stores serves{evidence}")
     if leaving:
-        return warning("stores", f"shutting down: {listed(leaving)}; serving: {serving}")
-    return well("stores", f"serving: {serving}")
+        return warning("stores", f"shutting down: {listed(leaving)}; serving: {serving}{evidence}")
+    return (warning if restarting else well)("stores", f"serving: {serving}{evidence}")
+
+
+def _minutes(duration_ms: int) -> str:
+    return f"{max(0, duration_ms) / 60_000:.0f} min"
+
+
+def _storage(cluster: ClusterView, now_ms: int) -> Finding:
+    """What a store says of S3. One without data to flush does not notice that S3 fails."""
+    waits_ms = {
+        store.store_id: now_ms - store.unflushed_since_ms
+        for store in cluster.stores
+        if store.unflushed_since_ms is not None and store.state in (StoreState.SERVING, StoreState.LEAVING)
+    }
+    if not waits_ms:
+        return well("storage", "no store says that its data waits for S3 for more than a minute")
+    names = listed([f"{store_id} (for {_minutes(wait_ms)})" for store_id, wait_ms in waits_ms.items()])
+    verdict = failure if max(waits_ms.values()) > LATE_FLUSH_MS else warning
+    return verdict("storage", f"stores with data that waits for S3: {names}")
 
 
 def _is_expired(store: StoreView, now_ms: int) -> bool:

@@ -72,9 +72,15 @@ CHECKS: Final[Mapping[str, Check]] = {
     ),
     "stores": Check(
         STORES,
-        "Do all registered stores run?",
+        "Do all registered stores run, and last?",
         "look at the events of the store's ECS service and at its log",
         "operating/deploy.md#diagnose-a-store-that-does-not-start",
+    ),
+    "storage": Check(
+        STORES,
+        "Do the stores write their data to S3 in time?",
+        "look for event=storage_retry and event=storage_refused in the log of the store: they name the reason",
+        f"{_RUNBOOKS}#headrace-store-zone-flush-lag",
     ),
     "zones": Check(
         STORES,

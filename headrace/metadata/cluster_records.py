@@ -202,6 +202,7 @@ CONTAINER_MAX: Final = 9_999
 """Keys of containers have four digits."""
 
 NUMBER_MAX: Final = 2**31 - 1
+TIME_MAX: Final = 2**53 - 1
 
 VERSION_FIELDS: Final = 2
 """The lowest and the highest version of a protocol."""
@@ -291,6 +292,8 @@ def _lease(body: Body) -> StoreLease:
         tls_name=_text(body.get("tls_name", "")),
         external=_external(body["external"]) if "external" in body else None,
         release=_release(body["release"]) if "release" in body else "",
+        starts_ms=tuple(_number(each, TIME_MAX) for each in body.get("starts", [])),
+        unflushed_since_ms=_number(body["unflushed_since"], TIME_MAX) if "unflushed_since" in body else None,
     )
 
 
@@ -316,6 +319,8 @@ def _added_fields(lease: StoreLease) -> dict[str, Any]:
         "tls_name": lease.tls_name,
         "external": _external_field(lease.external),
         "release": lease.release,
+        "starts": list(lease.starts_ms),
+        "unflushed_since": lease.unflushed_since_ms,
     }
     return {name: value for name, value in fields.items() if value}
 

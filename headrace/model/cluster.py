@@ -8,7 +8,7 @@ moves when its store has been away for too long; then its log is discarded.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -90,6 +90,17 @@ others."""
 GIVING_WAY_MS: Final = 60_000
 """Such a store stays away for its take-over time and this much longer: the tick and the other stores need time to take
 its containers over."""
+
+
+STARTS_KEPT: Final = 5
+"""How many of its newest starts a lease has."""
+
+RESTARTING_WITHIN_MS: Final = 1_800_000
+"""A store with STARTS_KEPT starts within this time does not last, even if it serves at the moment. Deployments and
+single crashes are rarer."""
+
+FLUSH_LAG_S_MAX: Final = 60.0
+"""A store flushes a byte within seconds. If one has waited longer, tier 2 refuses or throttles requests, or is slow."""
 
 
 class StoreState(enum.StrEnum):
@@ -175,6 +186,12 @@ class StoreLease:
     release: str = ""
     """The release of the store's code, as `0.3`; "" for 0.2, which does not say it."""
 
+    starts_ms: tuple[int, ...] = ()
+    """The times of the newest starts, in ascending order. A lease that was ended and is registered again counts."""
+
+    unflushed_since_ms: int | None = None
+    """Since when the oldest byte waits for tier 2. None: it has waited for less than FLUSH_LAG_S_MAX, or none waits."""
+
     @property
     def has_ended(self) -> bool:
         return self.state in (StoreState.LEFT, StoreState.LOST)
@@ -200,8 +217,20 @@ def registered(store: StoreLease, former: StoreLease | None, now_ms: int) -> Sto
     unserved_since_ms = now_ms
     if former is not None and former.unserved_since_ms is not None and not _serves_too_late(former, now_ms):
         unserved_since_ms = former.unserved_since_ms
-    started = replace(store, incarnation=incarnation, state=StoreState.SERVING, unserved_since_ms=unserved_since_ms)
+    starts_ms = (() if former is None else former.starts_ms) + (now_ms,)
+    started = replace(
+        store,
+        incarnation=incarnation,
+        state=StoreState.SERVING,
+        unserved_since_ms=unserved_since_ms,
+        starts_ms=starts_ms[-STARTS_KEPT:],
+    )
     return renewed(started, now_ms)
+
+
+def is_restarting(starts_ms: Sequence[int], now_ms: int) -> bool:
+    """Whether a store with these newest starts starts again and again."""
+    return len(starts_ms) >= STARTS_KEPT and now_ms - starts_ms[-STARTS_KEPT] < RESTARTING_WITHIN_MS
 
 
 def noted_serving(lease: StoreLease, serves_something: bool, now_ms: int) -> StoreLease:
@@ -214,6 +243,11 @@ def noted_serving(lease: StoreLease, serves_something: bool, now_ms: int) -> Sto
 def noted_replication(lease: StoreLease, status: ReplicationStatus) -> StoreLease:
     """The lease with what the store says of its logs now."""
     return replace(lease, replication=status)
+
+
+def noted_flush_lag(lease: StoreLease, lag_s: float, now_ms: int) -> StoreLease:
+    """The lease with the age of the oldest byte that tier 2 does not have, if that is too much."""
+    return replace(lease, unflushed_since_ms=now_ms - int(lag_s * 1000) if lag_s > FLUSH_LAG_S_MAX else None)
 
 
 def giving_way_ms(lease: StoreLease | None, now_ms: int) -> int:

@@ -244,6 +244,11 @@ class SegmentStore:
         return self._owned
 
     @property
+    def flush_lag_s(self) -> float:
+        """The age of the oldest byte to flush, of all containers."""
+        return max((owned.container.flush_lag_s for owned in self.owned.values()), default=0.0)
+
+    @property
     def openings(self) -> Mapping[int, ContainerOpening]:
         """Containers that are being opened."""
         return self._openings

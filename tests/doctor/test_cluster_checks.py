@@ -12,6 +12,7 @@ from healthy_cluster import CONTAINERS, NOW_MS, with_container, with_letters, wi
 from headrace.api.cluster import ClusterView, ContainerLogsView, ContainerMapView, LedgerView
 from headrace.api.upgrades import StoreRelease, UpgradeView
 from headrace.doctor.cluster_checks import (
+    LATE_FLUSH_MS,
     LATE_TICK_MS,
     SKEW_MS_MAX,
     AnswerFacts,
@@ -20,7 +21,7 @@ from headrace.doctor.cluster_checks import (
     cluster_findings,
 )
 from headrace.doctor.findings import CHECKS, NAMES_SHOWN, Finding, Verdict, in_order, listed, worst
-from headrace.model.cluster import ContainerStanding, StoreState
+from headrace.model.cluster import RESTARTING_WITHIN_MS, STARTS_KEPT, ContainerStanding, StoreState
 from headrace.model.container_logs import LEDGERS_REPORTED_FROM
 from headrace.model.dead_letters import DeadLetterStatus
 from headrace.model.formats import FIRST_RELEASE, RELEASE
@@ -41,6 +42,11 @@ def test_a_healthy_cluster_is_well(facts: ClusterFacts):
 
 def _without_lease(facts: ClusterFacts) -> ClusterFacts:
     return with_store(facts, 1, lease_until_ms=NOW_MS - LATE_TICK_MS - 1)
+
+
+def _starts(count: int) -> tuple[int, ...]:
+    """Once a minute, the last one a minute ago."""
+    return tuple(NOW_MS - minute * 60_000 for minute in range(count, 0, -1))
 
 
 def _without_map(facts: ClusterFacts) -> ClusterFacts:
@@ -70,6 +76,26 @@ FAULTS: dict[str, tuple[Change, dict[str, Verdict], str]] = {
         ),
         {"stores": Verdict.WARNING, "zones": Verdict.FAILURE},
         "zones with stores: a, b",
+    ),
+    "a store that starts again and again": (
+        lambda facts: with_store(facts, 1, starts_ms=_starts(STARTS_KEPT)),
+        {"stores": Verdict.WARNING},
+        "serving: 3; started again and again: store-1 (5 times in 5 min)",
+    ),
+    "a store that starts again and again, and is away now": (
+        lambda facts: with_store(facts, 1, state=StoreState.LOST, starts_ms=_starts(STARTS_KEPT)),
+        {"stores": Verdict.FAILURE, "zones": Verdict.FAILURE},
+        "without a lease: store-1; serving: 2; started again and again: store-1 (5 times in 5 min)",
+    ),
+    "data that waits for S3": (
+        lambda facts: with_store(facts, 1, unflushed_since_ms=NOW_MS - 120_000),
+        {"storage": Verdict.WARNING},
+        "store-1 (for 2 min)",
+    ),
+    "data that has waited for S3 for long": (
+        lambda facts: with_store(facts, 1, unflushed_since_ms=NOW_MS - LATE_FLUSH_MS - 1),
+        {"storage": Verdict.FAILURE},
+        "store-1 (for 5 min)",
     ),
     "ticks that have stopped": (
         _without_lease,
@@ -171,6 +197,17 @@ def test_letters_that_were_not_read_are_named(
     finding = _unwell(replace(with_letters(facts, status), has_more_letters=True))["dead-letters"]
     assert finding.verdict is verdict
     assert evidence in finding.evidence
+
+
+def test_some_restarts_are_no_fault(facts: ClusterFacts):
+    assert _unwell(with_store(facts, 1, starts_ms=_starts(STARTS_KEPT - 1))) == {}
+    long_ago = tuple(start_ms - RESTARTING_WITHIN_MS for start_ms in _starts(STARTS_KEPT))
+    assert _unwell(with_store(facts, 1, starts_ms=long_ago)) == {}
+
+
+def test_a_store_that_has_ended_says_nothing_of_s3(facts: ClusterFacts):
+    gone = with_store(facts, 1, state=StoreState.LEFT, unflushed_since_ms=NOW_MS - LATE_FLUSH_MS - 1)
+    assert "storage" not in _unwell(gone)
 
 
 def test_stores_without_zones_count_as_zones(facts: ClusterFacts):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+import time
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
+from headrace.adapters.system_clock import SystemClock
 from headrace.client import ScalingPolicy, connect
+from headrace.doctor.examination import examine_deployment
+from headrace.doctor.findings import Finding, Verdict
+from headrace.model.cluster import STARTS_KEPT, StoreState
 
 KEYS = 11
 EVENTS = 30_000
@@ -52,3 +59,37 @@ def _split_first_segment(headrace: Any) -> None:
     low, high = first.key_range.low, first.key_range.high
     middle = (low + high) / 2
     headrace.admin.scale_stream("crash", "events", seal=[first.segment_id], ranges=[(low, middle), (middle, high)])
+
+
+def test_the_doctor_names_a_store_that_starts_again_and_again(running: dict[str, Any], tmp_path: Path):
+    """It serves at the moment when the doctor looks."""
+    url = running["endpoints"]["http"]
+    with connect(url) as headrace:
+
+        def starts() -> int:
+            [store] = [each for each in headrace.admin.cluster.get().stores if each.store_id == "store-1"]
+            return len(store.starts_ms) if store.state is StoreState.SERVING else 0
+
+        assert "store-1" not in _stores(headrace, url).evidence
+        killed: set[int | None] = {None}
+        for number in range(1, STARTS_KEPT):
+            while (pid := _pid(tmp_path, "store-1")) in killed or starts() != number:
+                time.sleep(0.05)
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+        while starts() != STARTS_KEPT:
+            time.sleep(0.05)
+        stores = _stores(headrace, url)
+    assert stores.verdict is Verdict.WARNING
+    assert f"started again and again: store-1 ({STARTS_KEPT} times in " in stores.evidence
+
+
+def _pid(directory: Path, store_id: str) -> int | None:
+    state = json.loads((directory / "local-stack.json").read_text())
+    return next(store["pid"] for store in state["segmentStores"] if store["id"] == store_id)
+
+
+def _stores(headrace: Any, url: str) -> Finding:
+    findings = examine_deployment(headrace, url, SystemClock())
+    return next(finding for finding in findings if finding.check == "stores")

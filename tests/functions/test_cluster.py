@@ -108,6 +108,8 @@ def test_stores_and_containers_through_a_loss(call: Call, world: FunctionWorld, 
         "leaseUntil": clock.now_ms() + 10_000,
         "endedTime": None,
         "takeOverTime": None,
+        "starts": [clock.now_ms() - LEASE_OVER_MS, clock.now_ms()],
+        "unflushedSince": None,
         "containers": [0, 2, 3, 4, 5, 6, 7],
     } | {"containers": first["containers"]}
     assert sorted(first["containers"] + second["containers"]) == list(range(8))

@@ -28,6 +28,8 @@ MAY_BE_LOST: dict[str, dict[str, str]] = {
         "external.name": "the store writes its lease again within seconds",
         "external.port": "the store writes its lease again within seconds",
         "release": "the store writes its lease again within seconds; finalizing is refused meanwhile",
+        "starts": "the store writes its lease again within seconds; the doctor may notice restarts later",
+        "unflushed_since": "the store writes its lease again within seconds",
     },
 }
 GATED: dict[str, dict[str, str]] = {"commit writer": {"note": COMMIT_NOTES, "pending.note": COMMIT_NOTES}}

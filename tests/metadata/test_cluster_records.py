@@ -189,6 +189,8 @@ REPLICATING = replace(
     tls_name="store-0.headrace.internal",
     external=ExternalAddress("store-0.streams.example.com", 12346),
     release="0.3",
+    starts_ms=(100, 450),
+    unflushed_since_ms=470,
 )
 REPLICATION_FIELDS = {
     "replica": "0a" * 16,
@@ -203,6 +205,8 @@ REPLICATION_FIELDS = {
     "tls_name": "store-0.headrace.internal",
     "external": {"name": "store-0.streams.example.com", "port": 12346},
     "release": "0.3",
+    "starts": [100, 450],
+    "unflushed_since": 470,
 }
 
 
@@ -259,6 +263,11 @@ def test_a_lease_without_a_replica_replicates_nothing():
         {"release": 3},
         {"release": "newest"},
         {"release": ""},
+        {"starts": [1.5]},
+        {"starts": 450},
+        {"starts": [-1]},
+        {"unflushed_since": "470"},
+        {"unflushed_since": None},
     ],
 )
 def test_invalid_replication_fields_are_refused(change: dict[str, Any]):

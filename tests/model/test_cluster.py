@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from headrace.model.cluster import (
     CLOCK_SKEW_MAX_MS,
     FIRST_PROTOCOL,
+    FLUSH_LAG_S_MAX,
     GIVING_WAY_MS,
     REPLICA_PROTOCOL,
+    RESTARTING_WITHIN_MS,
     SILENT_S,
+    STARTS_KEPT,
     STORE_FORGOTTEN_AFTER_MS,
     UNCHANGED_S,
     UNCHANGED_WITHOUT_LINK_S,
@@ -34,12 +37,14 @@ from headrace.model.cluster import (
     container_status,
     giving_way_ms,
     has_ended_silently,
+    is_restarting,
     leaving,
     left,
     lost,
     may_be_ended,
     may_be_forgotten,
     may_be_taken_over,
+    noted_flush_lag,
     noted_replication,
     noted_serving,
     registered,
@@ -52,6 +57,7 @@ from headrace.model.replica_placement import assign
 
 NOW_MS = 1_000_000
 GRACE_MS = 60_000
+MINUTE_MS = 60_000
 
 
 def store(name: str, zone: str = "z", capacity: int = 100, **fields: object) -> StoreLease:
@@ -355,6 +361,29 @@ def test_a_lease_says_what_became_of_the_stores_logs():
     assert noted.replication == status
     assert renewed(noted, NOW_MS + 5).replication == status
     assert registered(store("a"), noted, NOW_MS).replication == ReplicationStatus()
+
+
+def test_a_lease_keeps_its_newest_starts():
+    lease = None
+    for minute in range(STARTS_KEPT + 1):
+        assert lease is None or not is_restarting(lease.starts_ms[:-1], NOW_MS), "too few starts"
+        lease = registered(store("a"), lease, NOW_MS + minute * MINUTE_MS)
+    assert lease is not None
+    assert lease.starts_ms == tuple(NOW_MS + minute * MINUTE_MS for minute in range(1, STARTS_KEPT + 1))
+    for other in (renewed, left, lost, task_stopped, leaving):
+        assert other(lease, NOW_MS).starts_ms == lease.starts_ms
+    first_ms = lease.starts_ms[0]
+    assert is_restarting(lease.starts_ms, first_ms + RESTARTING_WITHIN_MS - 1)
+    assert not is_restarting(lease.starts_ms, first_ms + RESTARTING_WITHIN_MS)
+    assert not is_restarting((), NOW_MS), "of a store of release 0.2"
+
+
+def test_a_lease_says_since_when_data_waits_for_tier_2():
+    lease = noted_flush_lag(store("a"), FLUSH_LAG_S_MAX + 1, NOW_MS)
+    assert lease.unflushed_since_ms == NOW_MS - 61_000
+    assert renewed(lease, NOW_MS).unflushed_since_ms == NOW_MS - 61_000
+    assert noted_flush_lag(lease, FLUSH_LAG_S_MAX, NOW_MS).unflushed_since_ms is None
+    assert registered(store("a"), lease, NOW_MS).unflushed_since_ms is None, "the new process does not know it yet"
 
 
 RANGES = st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda pair: ProtocolVersions(min(pair), max(pair)))

@@ -80,6 +80,8 @@ class Conversation:
 class ModelStore:
     """A process; `logs` are on its disk and outlive it: epoch and events by container."""
 
+    flush_lag_s = 0.0
+
     def __init__(self, name: str, logs: dict[int, tuple[int, list[int]]], machine: ClusterMachine) -> None:
         self.name, self.logs, self.machine = name, logs, machine
         self.owned: dict[int, int] = {}

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 from store_world import World
 
+from headrace.model.cluster import FLUSH_LAG_S_MAX
 from headrace.replication.bounds import LAG_BYTES_MAX
 from headrace.segmentstore.metrics import LATENCY_BOUNDS_S, Histogram
-from segmentstore_fargate.log_watch import ACKNOWLEDGE_S_MAX, UNTIERED_S_MAX, LogWatch, log_watch
+from segmentstore_fargate.log_watch import ACKNOWLEDGE_S_MAX, LogWatch, log_watch
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +60,7 @@ def test_acknowledgements_are_judged_since_the_last_check(logs: Logs):
 
 
 def test_data_that_does_not_reach_tier_2_is_reported(logs: Logs):
-    logs.ages_s = {0: UNTIERED_S_MAX, 3: UNTIERED_S_MAX + 1}
+    logs.ages_s = {0: FLUSH_LAG_S_MAX, 3: FLUSH_LAG_S_MAX + 1}
     assert logs.lines() == ["event=untiered_data_old container=3 age_s=61"]
 
 
@@ -75,7 +76,7 @@ async def test_a_store_with_one_copy_watches_its_data(make_world: type[World], c
         watch = log_watch(running.store, None)
         watch.check()
         assert "untiered_data_old" not in caplog.text
-        world.clock.advance(UNTIERED_S_MAX + 1)
+        world.clock.advance(FLUSH_LAG_S_MAX + 1)
         watch.check()
         assert "event=untiered_data_old container=0 age_s=61" in caplog.text
         running.store.owned[0].writer.start()

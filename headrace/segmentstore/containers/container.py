@@ -444,6 +444,16 @@ class SegmentContainer:
         self._noted_sequence = self.log.last_sequence
 
     @property
+    def flush_lag_s(self) -> float:
+        """The age of the oldest byte to flush. Flushed segments are skipped: they stay dirty for some passes."""
+        since = [
+            segment.untiered_since_s
+            for segment in self.dirty.values()
+            if segment.untiered_since_s is not None and not segment.is_stored
+        ]
+        return max(0.0, self.clock.monotonic_s() - min(since)) if since else 0.0
+
+    @property
     def stored_is_durable(self) -> bool:
         """Whether everything that `note_stored` has logged is durable, so that a recovery finds it."""
         return self.log.durable_sequence >= self._noted_sequence

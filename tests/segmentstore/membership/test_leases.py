@@ -25,7 +25,7 @@ from headrace import wire
 from headrace.adapters.memory.journal_disk import MemoryJournalDisk
 from headrace.controller.ticks.assign_containers import end_lease_of_task
 from headrace.metadata.cluster_records import StoredMap, write_lease
-from headrace.model.cluster import ContainerMap, lost, registered
+from headrace.model.cluster import FLUSH_LAG_S_MAX, ContainerMap, lost, registered
 from headrace.model.errors import FencedError, UnavailableError
 from headrace.model.external_access import ExternalOffer
 from segmentstore_fargate import heartbeat as heartbeat_module
@@ -40,6 +40,26 @@ async def test_a_beat_costs_a_write_and_a_read(world: World):
             await a.beat()
         await asyncio.sleep(0.01)
         assert a.metadata.calls == {"write": 3, "get_many": 3}
+
+
+async def test_a_lease_says_since_when_data_waits_for_tier_2(world: World):
+    async with member(world, "a", range(CONTAINERS)) as a:
+        writers = [owned.writer for owned in a.running.store.owned.values()]
+        for writer in writers:
+            await writer.stop()
+        written_ms = world.clock.now_ms()
+        await write(a.running, b"event")
+        world.clock.advance(FLUSH_LAG_S_MAX)
+        await a.beat()
+        assert lease(world, "a").lease.unflushed_since_ms is None
+        world.clock.advance(1)
+        await a.beat()
+        assert lease(world, "a").lease.unflushed_since_ms == written_ms
+        for writer in writers:
+            writer.start()
+        await a.running.flush()
+        await a.beat()
+        assert lease(world, "a").lease.unflushed_since_ms is None
 
 
 OFFER = ExternalOffer("store-0.streams.example.com", range(12345, 12347))
