@@ -29,6 +29,7 @@ from headrace.client import (
     TruncatedError,
     UnavailableError,
 )
+from headrace.client.groups import group_synchronizer
 from headrace.client.reading import linked_history
 from headrace.client.segment_connections import SegmentConnections
 from headrace.client.single_segment import revisioned_stream
@@ -358,6 +359,78 @@ def test_entries_from_s3_are_given_again_until_they_are_passed() -> None:
         return [[entry.revision for entry in await revisions.read_after(at)] for at in (0, 0, 9)]
 
     assert asyncio.run(read_twice()) == [[9], [9], []]
+
+
+def test_a_compaction_moves_the_oldest_revision_in_s3(
+    stored: Headrace, real: RealCluster, far: Headrace, request_queue: WorkingQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 does not have the mark. A copy that has not read up to it begins again at the head."""
+    monkeypatch.setattr(wiring, "request_queue", lambda: request_queue)
+    stored.admin.reader_groups.create("shop", "billing", ReaderGroupConfiguration((GroupStream("shop", "t"),)))
+    path = stored.admin.reader_groups.get("shop", "billing").state_stream
+    segment = stored.admin.reader_groups.state_segment("shop", "billing")
+    with stored.reader_group("shop", "billing") as near, near.reader("one") as reader:
+        reader.read_batch(timeout_s=10)
+        store_all(real)
+
+        async def watch() -> list[int]:
+            core = far._core
+            source = group_synchronizer._StateSource(core.admin, "billing")
+            copy = revisioned_stream.StoredRevisions(source, "shop", path, segment)
+            try:
+                first = [await copy.oldest_revision(), await copy.latest_revision()]
+                await asyncio.to_thread(compact)
+                await asyncio.to_thread(store_all, real)
+                latest = await copy.latest_revision()
+                oldest = await copy.oldest_revision()
+                with pytest.raises(TruncatedError, match="read from the oldest revision"):
+                    await copy.read_after(first[0])
+                entries = await copy.read_after(oldest)
+                return [*first, oldest, latest, entries[0].revision, entries[-1].revision]
+            finally:
+                await copy.close()
+
+        def compact() -> None:
+            synchronizer = near._core._synchronizer
+            near.reader_offline("one")
+            for _ in range(2):  # each removes what was before the mark of the one before
+                near._thread.run(synchronizer.entries.compact())
+
+        with far.reader_group("shop", "billing", from_s3=True) as group:
+            assert set(group.readers()) == {"one"}
+            first_oldest, first_latest, oldest, latest, first_entry, last_entry = far._thread.run(watch())
+            assert first_oldest == 0
+            assert first_latest < oldest < first_entry <= last_entry == latest
+            assert group.readers() == {}, "its copy was behind the head, too"
+            assert group.status() == near.status()
+
+
+@pytest.mark.parametrize("is_created_again", [False, True])
+@pytest.mark.parametrize("position", [0, 100, EVENTS])
+def test_a_stream_that_is_deleted_ends_the_reader(
+    stored: Headrace, real: RealCluster, far: Headrace, position: int, *, is_created_again: bool
+) -> None:
+    """Also one that waits at the end of what S3 has. It reads no event of another stream with this name."""
+    with far.reader("shop", "t", options=FROM_S3) as reader:
+        assert read(reader, position) == list(range(position))
+        stored.admin.seal_stream("shop", "t")
+        stored.admin.delete_stream("shop", "t")
+        if is_created_again:
+            stored.admin.create_stream("shop", "t", scaling=ScalingPolicy.fixed(1))
+            write(stored, 1000, EVENTS)
+            store_all(real)
+
+        def rest() -> list[int]:
+            """Events that were fetched before, and the error behind them."""
+            found = []
+            while True:
+                batch = reader.read_batch(timeout_s=30)
+                assert batch is not None, "neither an event nor an error"
+                found += map(int, batch.events)
+                assert max(found) < EVENTS
+
+        with pytest.raises(NotFoundError, match="shop/t"):
+            rest()
 
 
 @pytest.mark.parametrize("stream", ["_MARKt", "prices_kvtable"])

@@ -237,6 +237,41 @@ async def test_a_trickle_of_s3_is_left_to_the_store(monkeypatch: pytest.MonkeyPa
         assert await world.read() == DATA[:30_000]
 
 
+async def _stored(world: World, start: int) -> bytes:
+    async with aclosing(world.history.stored(7, start, None)) as windows:
+        return b"".join([bytes(window) async for window in windows])
+
+
+async def test_a_reader_without_stores_repeats_after_a_silent_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no store to go to, so that it needs an error that says so, and no turn stays taken."""
+    monkeypatch.setattr(linked_history, "SEGMENTS_AT_ONCE", 1)
+    monkeypatch.setattr(linked_history, "LISTING_S_MAX", 0.05)
+    async with serving() as world:
+        world.source.answers.clear()
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="no bytes of segment 7 came from S3 in time") as silent:
+                await _stored(world, 0)
+            assert silent.value.retry != "never"
+        monkeypatch.setattr(linked_history, "LISTING_S_MAX", 60)
+        world.source.answers.set()
+        assert await _stored(world, 100) == DATA[100:30_100]
+
+
+async def test_a_reader_without_stores_repeats_after_a_trickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection that trickles is aborted: bytes of it never come behind those of the next attempt."""
+    monkeypatch.setattr(linked_history, "SEGMENTS_AT_ONCE", 1)
+    monkeypatch.setattr(linked_history, "WINDOW_S_MAX", 0.1)
+    async with serving(["trickle"] * 6) as world:
+        world.server.keeps_connections = False
+        with pytest.raises(UnavailableError, match="no bytes of segment 7 came from S3 in time"):
+            await _stored(world, 0)
+        while world.history._objects._busy:
+            await asyncio.sleep(0.001)
+        world.server.fail()
+        monkeypatch.setattr(linked_history, "WINDOW_S_MAX", 60)
+        assert await _stored(world, 0) == DATA[:30_000]
+
+
 @pytest.mark.parametrize("run_bytes", [5_000, 30_000])
 async def test_a_close_ends_the_reads_that_run(run_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_reads, "SMALL_CHUNK_BYTES", 10_000)
