@@ -87,7 +87,8 @@ def test_the_doctor_names_a_store_that_starts_again_and_again(running: dict[str,
 
 def _pid(directory: Path, store_id: str) -> int | None:
     state = json.loads((directory / "local-stack.json").read_text())
-    return next(store["pid"] for store in state["segmentStores"] if store["id"] == store_id)
+    pids: dict[str, int | None] = {store["id"]: store["pid"] for store in state["segmentStores"]}
+    return pids[store_id]
 
 
 def _stores(headrace: Any, url: str) -> Finding:

@@ -202,6 +202,7 @@ def test_a_store_that_has_served_for_a_minute_counts_its_starts_again(stores: St
         stores.changes.get(timeout=60)
     assert stores.failures.empty()
     clock.advance(int(stack_processes.STEADY_S * 1000) - 1)
+    assert store.status.pid is not None
     os.kill(store.status.pid, signal.SIGKILL)
     stores.changes.get(timeout=60)
     stores.changes.get(timeout=60)
