@@ -206,6 +206,7 @@ class EventReader:
 
         Raises:
             TruncatedError: unread events have been truncated, and `on_truncation` is "error".
+            NotFoundError: the stream was deleted.
             UnavailableError: a segment's store could not be reached for too long.
             CorruptError: a segment does not contain valid events.
         """
