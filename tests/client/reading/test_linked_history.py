@@ -242,7 +242,7 @@ async def _stored(world: World, start: int) -> bytes:
         return b"".join([bytes(window) async for window in windows])
 
 
-async def test_a_reader_without_stores_repeats_after_a_silent_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stored_bytes_fail_in_time_at_a_silent_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no store to go to, so that it needs an error that says so, and no turn stays taken."""
     monkeypatch.setattr(linked_history, "SEGMENTS_AT_ONCE", 1)
     monkeypatch.setattr(linked_history, "LISTING_S_MAX", 0.05)
@@ -257,7 +257,7 @@ async def test_a_reader_without_stores_repeats_after_a_silent_controller(monkeyp
         assert await _stored(world, 100) == DATA[100:30_100]
 
 
-async def test_a_reader_without_stores_repeats_after_a_trickle(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stored_bytes_fail_in_time_at_a_trickle(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection that trickles is aborted: bytes of it never come behind those of the next attempt."""
     monkeypatch.setattr(linked_history, "SEGMENTS_AT_ONCE", 1)
     monkeypatch.setattr(linked_history, "WINDOW_S_MAX", 0.1)
