@@ -12,6 +12,7 @@ from syntax_trees import syntax_tree
 import functions.environment
 import headrace.adapters.log_lines
 import headrace.adapters.token_keys
+import headrace.deployment_defaults
 import headrace.topology.functions
 import segmentstore_fargate.config
 from headrace import topology
@@ -87,7 +88,7 @@ def test_processes_accept_their_settings_of_tokens(smallest_assembly: Assembly, 
     assert all(token_key_source(found[name], ManualClock()) is not None for name in readers)
     stores = set(found) - {declared.name for declared in topology.FUNCTIONS}
     assert readers == stores | {each.name for each in topology.FUNCTIONS if "token-keys:read" in each.grants}
-    known = _strings_of(headrace.adapters.token_keys)
+    known = _strings_of(headrace.adapters.token_keys) | _strings_of(headrace.deployment_defaults)
     for variables in found.values():
         assert {name for name in variables if name.startswith("HEADRACE_TOKEN")} <= known
 
@@ -101,6 +102,7 @@ def test_functions_are_told_nothing_that_they_do_not_read(
     environment = functions.environment.Environment(variables)
     assert environment.container_count == topology.CONTAINER_COUNT
     known = _strings_of(functions.environment) | _strings_of(headrace.topology.functions)
+    known |= _strings_of(headrace.deployment_defaults)
     assert {name for name in variables if name.startswith("HEADRACE_")} <= known
 
 
