@@ -248,5 +248,5 @@ def _log_owners(logs: ContainerLogsView) -> Finding:
     longest = max(logs.logs, key=lambda log: len(log.ledgers), default=None)
     if longest is None or not longest.ledgers:
         return well("log-owners", "no log has a ledger")
-    evidence = f"the log of container {longest.container} has {len(longest.ledgers)} ledgers, the most"
+    evidence = f"the most ledgers are in the log of container {longest.container}: {len(longest.ledgers)}"
     return (warning if len(longest.ledgers) >= LEDGERS_REPORTED_FROM else well)("log-owners", evidence)

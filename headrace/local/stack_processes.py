@@ -227,7 +227,7 @@ STOP_PATIENCE_S = STORE_STOP_DEADLINE_S + 5.0
 
 STARTS_MAX = 10
 """Starts in a row, after each of which the store served for less than STEADY_S."""
-STEADY_S = 60.0
+STEADY_S = 10.0
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
 

@@ -421,7 +421,7 @@ def test_a_store_that_does_not_stay_up_ends_the_stack(directory: Path, starts: l
     code, said = up.end()
     assert code == 1
     assert re.search(r"headrace up: segment store store-1 does not come up again: .* ended with code [1-9]", said)
-    assert f"In {STARTS_MAX} starts it has never served for 60 s, so it is not started again. Its log: /" in said
+    assert f"In {STARTS_MAX} starts it has never served for 10 s, so it is not started again. Its log: /" in said
     await_end(pidfds)
 
 

@@ -183,7 +183,7 @@ def test_a_store_that_ends_after_each_start_fails_the_stack(stores: Stores):
     start(store)
     reason = stores.failures.get(timeout=60)
     assert "store-0 ended with code 4 (event=journal_failed error=OSError(27, 'File too large'))" in reason
-    assert f"In {stack_processes.STARTS_MAX} starts it has never served for 60 s" in reason
+    assert f"In {stack_processes.STARTS_MAX} starts it has never served for 10 s" in reason
     assert (store.status.data_dir / "starts").read_text() == "x" * stack_processes.STARTS_MAX
     store._watcher.join(60)
     assert not store._watcher.is_alive()
