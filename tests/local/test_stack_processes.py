@@ -189,7 +189,7 @@ def test_a_store_that_ends_after_each_start_fails_the_stack(stores: Stores):
     assert not store._watcher.is_alive()
 
 
-def test_a_minute_of_serving_ends_the_count_of_starts(stores: Stores, monkeypatch: pytest.MonkeyPatch):
+def test_ten_seconds_of_serving_end_the_count_of_starts(stores: Stores, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stack_processes, "STARTS_MAX", 2)
     clock = ManualClock()
     store = stores.make(SERVES, clock=clock)
