@@ -162,6 +162,7 @@ class OtherPages:
             containers=containers,
             unserved={one.container: one.state for one in containers if one.state != "SERVED"},
             logs={log.container: log for log in logs},
+            is_replicated=any(log.copies for log in logs),
             every=CLUSTER_S,
         )
 
