@@ -55,10 +55,10 @@ def test_the_bridge_accepts_its_variables(variables: dict[str, str]):
 
 
 def test_the_bridge_is_told_nothing_that_it_does_not_read(variables: dict[str, str]):
-    sources = [Path(str(headrace.bridge.config.__file__))]
-    sources += [
-        sources[0].parents[1] / "adapters" / name for name in ("leaf_secrets.py", "log_lines.py", "token_keys.py")
-    ]
+    library = Path(str(headrace.bridge.config.__file__)).parents[1]
+    adapters = ("leaf_secrets.py", "log_lines.py", "token_keys.py")
+    sources = [library / "bridge" / "config.py", library / "deployment_defaults.py"]
+    sources += [library / "adapters" / name for name in adapters]
     known = {
         node.value
         for source in sources
