@@ -161,11 +161,17 @@ class GroupWatch:
     def configurations(self, scope: str, names: Iterable[str]) -> list[ReaderGroupView]:
         """The configurations of the groups that exist, of at most CONFIGURATION_AGE_S ago."""
         views, now_s = self._listed(scope).views, self._now_s()
+        found = []
         for name in names:
-            if name not in views or now_s - views[name][0] > CONFIGURATION_AGE_S:
-                with suppress(NotFoundError):
-                    views[name] = (now_s, self._client.admin.reader_groups.get(scope, name))
-        return [views[name][1] for name in names if name in views]
+            known = views.get(name)
+            if known is None or now_s - known[0] > CONFIGURATION_AGE_S:
+                try:
+                    known = views[name] = (now_s, self._client.admin.reader_groups.get(scope, name))
+                except NotFoundError:
+                    views.pop(name, None)
+                    continue
+            found.append(known[1])
+        return found
 
     def of_stream(self, stream: ScopedName) -> list[ReaderGroupView]:
         """The groups that read the stream, of the first ones in its scope by name."""
@@ -181,8 +187,9 @@ class GroupWatch:
         known = self._configurations.get(scope)
         if known is None or now_s - known.listed_s > NAMES_AGE_S:
             names = self._client.admin.reader_groups.list(scope)
-            views = {} if known is None else known.views
-            known = _Configurations(now_s, names, {name: views[name] for name in names if name in views})
+            former = {} if known is None else known.views  # other threads change it
+            kept = {name: view for name in names if (view := former.get(name)) is not None}
+            known = _Configurations(now_s, names, kept)
             with self._lock:
                 for other, configurations in list(self._configurations.items()):
                     if now_s - configurations.listed_s > CONFIGURATION_AGE_S:
@@ -262,8 +269,8 @@ class GroupWatch:
     def _measured(self, view: ReaderGroupView, watched: _Watched, listed: GroupStatus | None) -> _Measure:
         """How far the group is behind. One that is `listed` is measured in bytes, if that takes few requests."""
         now_s, group = self._now_s(), watched.group
-        if listed is not None and (requests := _listed_requests(listed)) > LISTED_REQUESTS_MAX:
-            return _Measure(now_s, requests, None, None, (), "", is_whole=False)
+        if listed is not None and _listed_requests(listed) > LISTED_REQUESTS_MAX:
+            return _Measure(now_s, 0, None, None, (), "", is_whole=False)  # for nothing: the next look tries again
         try:
             if watched.is_stored or listed is not None:
                 cuts = self._answer(group.recorded_cuts, is_stored=watched.is_stored)
@@ -274,6 +281,8 @@ class GroupWatch:
             name = ScopedName(view.scope, view.group)
             note = f"{error.message}; `headrace group reset {name}` moves the group"
             return _Measure(now_s, 2, None, None, (), note)
+        except NotFoundError as error:  # a stream of the group was deleted; the group itself answered a moment ago
+            return _Measure(now_s, 2, None, None, (), error.message)
         epochs = {(cut.stream, segment_epoch(identifier)) for cut in cuts for identifier in cut.offsets}
         requests = len(cuts) + 2 * len(epochs) + len(lag.segments)
         return _Measure(now_s, requests, lag, lag.bytes_by_stream, cuts, "")

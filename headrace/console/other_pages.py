@@ -87,7 +87,7 @@ class OtherPages:
         scopes, scope = self._scopes(request)
         groups = self._console.groups
         shown, page, pages = _page(groups.names(scope) if scope else [], request, GROUPS_PER_PAGE)
-        views = groups.configurations(scope, shown)
+        views = groups.configurations(scope, shown) if scope else []
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             facts = list(pool.map(partial(groups.look, is_listed=True), views))
         return self._console.page(

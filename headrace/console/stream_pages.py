@@ -30,7 +30,7 @@ from headrace.console.segment_spans import SpanPage, segments_of_key, spans_of
 from headrace.console.store_reach import AWAY, EPOCHS_MEASURED_MAX, STORE_PATIENCE_S
 from headrace.console.stream_query import EPOCH_CHOICES, StreamQuery, segment_address
 from headrace.model.errors import CorruptError, InvalidRequestError, UnavailableError
-from headrace.model.limits import EVENT_TIME_MS_MIN
+from headrace.model.limits import EVENT_HEADER_BYTES, EVENT_TIME_MS_MIN
 from headrace.model.routing import routing_key_position
 
 HEADER_S, MAP_S, TRANSACTIONS_S, RETENTION_S, GROUPS_S = 15, 30, 15, 60, 10
@@ -178,8 +178,10 @@ class StreamPages:
             batch = reach.store_answer(lambda: self._first_batch(part)) if is_reached else self._first_batch(part)
         except CorruptError as error:
             raise _no_event(part, "none begins at the first byte and ends with the last one") from error
-        if batch is None or len(batch.events) > 1:
-            raise _no_event(part, f"they are {0 if batch is None else len(batch.events)}")
+        if batch is None:
+            raise _no_event(part, "they are 0")
+        if len(batch.events) > 1 or batch.end_offset < part.end:  # a batch may be shorter than the range
+            raise _no_event(part, f"the first one ends at byte {start + EVENT_HEADER_BYTES + len(batch.events[0])}")
         return self._console.page(
             request,
             "event.html",

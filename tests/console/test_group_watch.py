@@ -13,8 +13,10 @@ from headrace.cli.group import NO_STATE
 from headrace.cli.parameters import ScopedName
 from headrace.client import GroupLag, GroupStatus, ReaderStatus, SegmentLag, StreamCut, StreamSegmentName
 from headrace.console.group_watch import (
+    CONFIGURATION_AGE_S,
     GROUPS_OPEN_MAX,
     LISTED_REQUESTS_MAX,
+    NAMES_AGE_S,
     REQUESTS_PER_S,
     SILENT_AFTER_S,
     WATCHED_S,
@@ -41,6 +43,8 @@ class Group:
 
     def lag(self) -> GroupLag:
         self.world.measured += 1
+        if self.world.missing is not None:
+            raise self.world.missing
         unread = self.world.unread
         behind = (SegmentLag(SEGMENT, unread, 1, False, 10 + unread),) if unread else ()
         return GroupLag({"s/t": unread}, None, behind)
@@ -62,6 +66,8 @@ class World:
         self.measured = self.distances = 0
         self.segments = [SEGMENT]
         self.failure: HeadraceError | None = None
+        self.missing: NotFoundError | None = None
+        """Raised by the controller for a stream or a group that was deleted."""
         self.groups: list[Group] = []
         self.from_s3: list[bool] = []
         self.requests = 0
@@ -76,6 +82,8 @@ class World:
 
     def get(self, scope: str, name: str) -> ReaderGroupView:
         self.requests += 1
+        if self.missing is not None:
+            raise self.missing
         return group_view(name)
 
     def reader_group(
@@ -105,6 +113,8 @@ class World:
     def behind(self, stream: ScopedName, position: Mapping[int, int], end: object) -> int:
         assert (stream, end) == (("s", "t"), None)
         self.distances += 1
+        if self.missing is not None:
+            raise self.missing
         return 100 - position[0]
 
 
@@ -172,6 +182,20 @@ def test_a_group_of_many_requests_is_not_measured_in_a_list(world: World):
     facts = world.watch.look(group_view("g"), is_listed=True)
     assert (facts.bytes_behind, facts.behind, len(facts.readers)) == (None, None, 1)
     assert (world.measured, world.distances) == (0, 0)
+    world.segments = [SEGMENT]  # it has caught up; to find that it costs too much cost nothing
+    assert world.watch.look(group_view("g"), is_listed=True).bytes_behind == 90
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_group_of_which_a_stream_was_deleted_keeps_its_readers(world: World, *, is_listed: bool):
+    (view,) = world.watch.of_stream(STREAM)
+    world.missing = NotFoundError("there is no stream s/t")
+    for _ in range(3):
+        facts = world.watch.look(view, is_listed=is_listed)
+        assert (facts.has_status, len(facts.readers), facts.bytes_behind) == (True, 1, None)
+        assert facts.note == "there is no stream s/t"
+        assert world.watch.names("s") == ["g"]
+    assert (world.requests, world.measured + world.distances, len(world.groups)) == (2, 1, 1)
 
 
 def test_a_group_that_fails_has_no_known_readers(world: World):
@@ -219,6 +243,16 @@ def test_a_deleted_group_is_listed_again(world: World):
     assert world.watch.look(view).note == "there is no such group"
     world.watch.of_stream(STREAM)
     assert world.requests == 4
+
+
+def test_a_group_that_was_deleted_has_no_configuration(world: World):
+    assert len(world.watch.configurations("s", ["g"])) == 1
+    world.now_s += CONFIGURATION_AGE_S - NAMES_AGE_S / 2
+    assert world.watch.names("s") == ["g"]
+    world.missing = NotFoundError("there is no such group")
+    world.now_s += NAMES_AGE_S / 2 + 1
+    for _ in range(2):
+        assert world.watch.configurations("s", ["g"]) == []
 
 
 def test_a_group_that_failed_is_opened_again(world: World):

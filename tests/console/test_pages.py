@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from headrace.api.cluster import ClusterView, ContainerMapView, ContainerView, StoreView
 from headrace.client import Headrace, ScalingPolicy, TableConfiguration
+from headrace.client.synchronous.synchronous_admin import Admin
 from headrace.client.synchronous.synchronous_operators_admin import ClusterAdmin
 from headrace.console import live_views
 from headrace.console.console_state import _templates
 from headrace.console.live_views import LIVE_VIEWS_MAX
 from headrace.model.cluster import ContainerStanding, StoreLease, StoreState
+from headrace.model.limits import EVENT_HEADER_BYTES
 
 ORDERS = "/streams/shop/orders"
 
@@ -251,7 +253,8 @@ def test_a_refusal_is_a_readable_page(browser: httpx.Client, path: str, status: 
     ("path", "says"),
     [
         (f"{ORDERS}/event?segment=2@1&offset=3&length=20", "bytes 3 to 23 of segment 2@1 are not one event"),
-        (f"{ORDERS}/event?segment=2@1&offset=0&length=2000", "are not one event: they are"),
+        (f"{ORDERS}/event?segment=2@1&offset=0&length=2000", "are not one event: the first one ends at byte"),
+        (f"{ORDERS}/event?segment=2@1&offset=0&length=0", "are not one event: they are 0"),
         (f"{ORDERS}/event?segment=4@2&offset=99999999&length=20", "the segment ends at byte"),
         (f"{ORDERS}/live?from=2@1:11,3@1:0,1@0:-1", "no event begins at an offset of the chosen stream cut"),
     ],
@@ -267,6 +270,27 @@ def test_a_place_without_an_event_is_refused_with_advice(
     assert answer.status_code == 400, answer.text
     assert says in unescape(answer.text)
     assert view is not None or f'<a href="{ORDERS}">Back to shop/orders</a>' in answer.text
+
+
+def test_two_large_events_are_not_shown_as_one(browser: httpx.Client, client: Headrace):
+    """A batch ends after the first one."""
+    client.admin.create_stream("shop", "large", scaling=ScalingPolicy.fixed(1))
+    with client.writer("shop", "large") as writer:
+        for _ in range(2):
+            writer.write(b"x" * (1 << 20), "k")
+    size = (1 << 20) + EVENT_HEADER_BYTES
+    one = "/streams/shop/large/event?segment=0@0&offset=0&length="
+    assert "<span>offset 0</span><span>1.0 MB</span>" in shown(browser, f"{one}{size}")
+    for length in (2 * size, 2 * size - 3):
+        answer = browser.get(f"{one}{length}")
+        assert answer.status_code == 400
+        assert f"the first one ends at byte {size}" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/streams", "/groups", "/tables"])
+def test_without_a_scope_a_list_says_how_to_begin(browser: httpx.Client, monkeypatch: pytest.MonkeyPatch, path: str):
+    monkeypatch.setattr(Admin, "list_scopes", lambda _: [])
+    assert "There is no scope yet" in shown(browser, path)
 
 
 def test_numbers_and_times_are_put_into_pages_in_words():
