@@ -14,6 +14,7 @@ from headrace.model.errors import CorruptError, UnavailableError
 from headrace.wire.client_end import SILENT_PERIODS_MAX
 from headrace.wire.connections import asynchronous
 from headrace.wire.connections.asynchronous import AsyncConnection, Flow, SingleReply, open_connection
+from headrace.wire.connections.blocking import BlockingConnection
 from headrace.wire.tls import ENCRYPTED_AT_ONCE_BYTES
 
 pytestmark = pytest.mark.anyio
@@ -151,6 +152,14 @@ async def test_wrong_host_retires_its_connection() -> None:
 async def test_address_without_a_listener_is_unavailable() -> None:
     with pytest.raises(UnavailableError, match="cannot be reached"):
         await open_connection("127.0.0.1", 9)
+
+
+@pytest.mark.parametrize("host", ["store..internal", "a" * 64 + ".internal", "\ud800"])
+async def test_a_host_that_cannot_be_a_name_is_unavailable(host: str) -> None:
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        await open_connection(host, 9)
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        BlockingConnection(host, 9)
 
 
 async def test_connection_is_closed_if_its_opening_is_cancelled() -> None:

@@ -259,7 +259,7 @@ async def open_connection(
                 await loop.create_connection(lambda: connection, host, port)
             else:
                 await loop.create_connection(lambda: connection, host, port, ssl=tls.context, server_hostname=tls.name)
-    except (OSError, TimeoutError) as error:
+    except (OSError, UnicodeError, TimeoutError) as error:  # UnicodeError: the host cannot be a DNS name
         connection._hello.cancel()
         if tls is not None and isinstance(error, ssl.SSLError):
             raise tls_problem(f"{host}:{port}", tls.name, error) from error

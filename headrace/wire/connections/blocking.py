@@ -51,7 +51,7 @@ class BlockingConnection:
         deadline_s = monotonic_s() + timeout_s
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a DNS name
             raise self._unavailable("cannot be reached", error) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -171,6 +171,6 @@ class BlockingConnection:
             raise TimeoutError("the time allowed is over")
         return left_s
 
-    def _unavailable(self, problem: str, error: OSError | None) -> UnavailableError:
+    def _unavailable(self, problem: str, error: OSError | UnicodeError | None) -> UnavailableError:
         because = f": {error}" if error is not None else ""
         return self._end.unavailable(f"{problem}{because}; retry")
