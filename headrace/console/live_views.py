@@ -394,7 +394,11 @@ class SegmentSource:
 
     def read(self) -> EventBatch | None:
         if not self._batches:
-            self._fetch()
+            try:
+                self._fetch()
+            except HeadraceError:
+                if not self._batches:  # else they come first, and the next call fails if this one would
+                    raise
         if not self._batches:
             return None
         batch = self._batches.popleft()
@@ -429,14 +433,17 @@ class SegmentSource:
         self._asked_s = self._now_s()
 
     def _fetch_stored(self) -> None:
-        """As `_fetch`, without the events that are only in the segment store. S3 may end within an event."""
+        """As `_fetch`, without the events that are only in the segment store."""
         chunks = partial(self._client.admin.chunks, *self._stream, self._segment_id)
         # More than one chunk: an event may begin in one and end in another.
         stored = self._reach.answer(lambda: chunks(from_offset=self._offset, to_offset=self._end))
         end = min(stored.stored_until, self._end)
         if end > self._offset:
-            with suppress(CorruptError):
+            try:
                 self._fetch_up_to(end, lambda read: read())
+            except CorruptError:
+                if end == self._end:  # else S3 may end within an event
+                    raise
 
     def _fetch_up_to(self, end: int, answer: Callable[[Callable[[], None]], None]) -> None:
         part = SegmentRange(*self._stream, self._segment_id, 0.0, 1.0, self._offset, end)

@@ -301,6 +301,22 @@ def test_only_the_newest_groups_stay_open(world: World):
     assert not any(group.is_open for group in world.groups)
 
 
+def test_a_group_that_others_push_out_is_opened_again(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Before its lock was taken."""
+    opened, pushed = world.watch._open, iter([True, False])
+
+    def push_out(name: ScopedName, group_id: str) -> Any:
+        watched = opened(name, group_id)
+        if next(pushed):
+            for number in range(GROUPS_OPEN_MAX):
+                opened(ScopedName("s", f"other{number}"), "id")
+        return watched
+
+    monkeypatch.setattr(world.watch, "_open", push_out)
+    assert world.watch.look(group_view("g")).has_status
+    assert [group.is_open for group in world.groups if group.name == "g"] == [False, True]
+
+
 def test_two_looks_at_once_use_one_open_group(world: World):
     opened, both = world.reader_group, threading.Barrier(2)
 

@@ -13,6 +13,7 @@ import pytest
 
 from headrace.cli.parameters import ScopedName
 from headrace.client import EventBatch, ReaderOptions, SegmentRange, StreamCut
+from headrace.client.places import Place
 from headrace.console import live_views
 from headrace.console.live_views import (
     BEHIND_AGE_S,
@@ -27,7 +28,7 @@ from headrace.console.live_views import (
     sampled,
 )
 from headrace.console.store_reach import STORE_PATIENCE_S, StoreReach
-from headrace.model.errors import CorruptError, NotFoundError, ThrottledError, UnavailableError
+from headrace.model.errors import CorruptError, InvalidRequestError, NotFoundError, ThrottledError, UnavailableError
 
 T = TypeVar("T")
 ORDERS = Followed(ScopedName("s", "t"), None, "", "latest")
@@ -239,6 +240,7 @@ class FarStore:
         self.stored, self.end = stored, end
         self.reaches_stores = False
         self.chunk_bytes = 1000
+        self.damaged_from: int | None = None
         self.tried: list[int] = []
         self.admin = self
 
@@ -260,7 +262,11 @@ class FarStore:
 
     def _batches(self, part: SegmentRange) -> Iterator[EventBatch]:
         last = part.end if self.reaches_stores else min(part.end, self.stored)
+        if part.start % 10:
+            raise CorruptError("no event begins there")
         for offset in range(part.start, last - 9, 10):
+            if offset == self.damaged_from:
+                raise CorruptError("the event is damaged")
             yield EventBatch(0, offset, offset + 10, [b"%02d" % (offset // 10 % 100)])
         if part.end > self.stored and not self.reaches_stores:
             raise UnavailableError("segment store 10.0.0.1:12345 cannot be reached: time-out")
@@ -268,10 +274,10 @@ class FarStore:
             raise CorruptError("the range ends within an event")
 
 
-def follow_segment(store: FarStore) -> tuple[World, str]:
+def follow_segment(store: FarStore, start: Place = "earliest") -> tuple[World, str]:
     world = World()
     world.views = views_of(world, store)
-    return world, world.views.open(Followed(ORDERS.stream, 0, "", "earliest"))
+    return world, world.views.open(Followed(ORDERS.stream, 0, "", start))
 
 
 def test_a_segment_is_read_from_s3_without_its_store():
@@ -294,6 +300,30 @@ def test_an_event_that_goes_on_in_the_next_chunk_is_read():
     world.reach.lost()
     offsets = [event.offset for _ in range(5) for event in world.views.look(view).events]
     assert offsets == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+
+
+@pytest.mark.parametrize("reaches_stores", [True, False])
+def test_a_cut_inside_an_event_is_refused(*, reaches_stores: bool):
+    """As soon as S3 has all of the segment: before, it may end within the event."""
+    world, view = follow_segment(store := FarStore(stored=55, end=100), StreamCut.of("s", "t", {0: 15}))
+    store.reaches_stores = reaches_stores
+    if not reaches_stores:
+        world.reach.lost()
+        assert world.views.look(view).events == []
+        store.stored = 100
+    for _ in range(2):
+        with pytest.raises(InvalidRequestError, match="choose another start"):
+            world.views.look(view)
+
+
+@pytest.mark.parametrize("reaches_stores", [True, False])
+def test_events_before_a_damaged_one_are_handed_out(*, reaches_stores: bool):
+    """The cut that was chosen is not to blame for it."""
+    world, view = follow_segment(store := FarStore(stored=100, end=100), StreamCut.of("s", "t", {0: 10}))
+    store.reaches_stores, store.damaged_from = reaches_stores, 40
+    assert [event.offset for event in world.views.look(view).events] == [10, 20, 30]
+    with pytest.raises(CorruptError, match="damaged"):
+        world.views.look(view)
 
 
 E5, E6, E7 = (epoch << 32 | 9 for epoch in (5, 6, 7))
