@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.api.reader_groups import ReaderGroupView
 from headrace.cli.group import NO_STATE
@@ -14,6 +15,7 @@ from headrace.cli.parameters import ScopedName
 from headrace.client import GroupLag, GroupStatus, ReaderStatus, SegmentLag, StreamCut, StreamSegmentName
 from headrace.console.group_watch import (
     CONFIGURATION_AGE_S,
+    CONFIGURATIONS_PER_SCOPE_MAX,
     GROUPS_OPEN_MAX,
     LISTED_REQUESTS_MAX,
     NAMES_AGE_S,
@@ -65,6 +67,7 @@ class World:
         self.position = 10
         self.measured = self.distances = 0
         self.segments = [SEGMENT]
+        self.names = ["g"]
         self.failure: HeadraceError | None = None
         self.missing: NotFoundError | None = None
         """Raised by the controller for a stream or a group that was deleted."""
@@ -78,7 +81,7 @@ class World:
 
     def list(self, scope: str) -> list[str]:
         self.requests += 1
-        return ["g"]
+        return self.names
 
     def get(self, scope: str, name: str) -> ReaderGroupView:
         self.requests += 1
@@ -253,6 +256,19 @@ def test_a_group_that_was_deleted_has_no_configuration(world: World):
     world.now_s += NAMES_AGE_S / 2 + 1
     for _ in range(2):
         assert world.watch.configurations("s", ["g"]) == []
+
+
+def test_a_group_that_was_created_again_is_opened_again(world: World):
+    world.watch.look(group_view("g"))
+    for _ in range(2):
+        assert world.watch.look(replace(group_view("g"), group_id="another")).has_status
+    assert [group.is_open for group in world.groups] == [False, True]
+
+
+def test_the_groups_of_a_stream_are_found_among_a_bounded_number(world: World):
+    world.names = [f"g{number}" for number in range(CONFIGURATIONS_PER_SCOPE_MAX + 1)]
+    assert len(world.watch.of_stream(STREAM)) == CONFIGURATIONS_PER_SCOPE_MAX
+    assert world.requests == 1 + CONFIGURATIONS_PER_SCOPE_MAX
 
 
 def test_a_group_that_failed_is_opened_again(world: World):

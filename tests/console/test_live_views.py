@@ -326,6 +326,13 @@ def test_events_before_a_damaged_one_are_handed_out(*, reaches_stores: bool):
         world.views.look(view)
 
 
+def test_the_start_of_a_segment_is_not_inside_an_event():
+    world, view = follow_segment(store := FarStore(stored=100, end=100), StreamCut.of("s", "t", {0: 0}))
+    store.damaged_from = 0
+    with pytest.raises(CorruptError, match="damaged"):
+        world.views.look(view)
+
+
 E5, E6, E7 = (epoch << 32 | 9 for epoch in (5, 6, 7))
 
 

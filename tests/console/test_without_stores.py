@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from html import unescape
@@ -20,7 +20,7 @@ from silent_store import SilentStore
 from headrace.adapters.tcp.listener import bind_socket
 from headrace.api.segments import SegmentEndpoint
 from headrace.cli.parameters import ScopedName
-from headrace.client import EventReader, Headrace, key_value_table
+from headrace.client import EventReader, Headrace, ReaderGroup, key_value_table
 from headrace.console import store_reach, stream_pages
 from headrace.console.server import ConsoleServer
 from headrace.console.store_reach import EPOCHS_MEASURED_MAX, LOST_S, REACHED_S, SILENT, SILENT_S, StoreReach
@@ -428,19 +428,34 @@ def test_the_distance_over_very_many_epochs_is_not_asked_for() -> None:
     stores.reach.close()
 
 
-def test_a_reader_that_opens_too_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_reach, "ANSWER_TIMEOUT_S", 0.01)
+@pytest.mark.parametrize("kind", [EventReader, ReaderGroup])
+@pytest.mark.parametrize("ask", [StoreReach.answer, StoreReach.store_answer])
+def test_what_opens_too_late_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+    ask: Callable[[StoreReach, Callable[[], Any]], Any],
+    kind: type[EventReader] | type[ReaderGroup],
+) -> None:
+    for limit in ("ANSWER_TIMEOUT_S", "STORE_TIMEOUT_S"):
+        monkeypatch.setattr(store_reach, limit, 0.01)
     stores, may_open, closed = Stores(0), threading.Event(), threading.Event()
 
-    class Late(EventReader):
-        def __init__(self) -> None:
-            may_open.wait(30)
+    def open_late() -> Any:
+        may_open.wait(30)
+        return kind.__new__(kind)
 
-        def close(self) -> None:
-            closed.set()
-
+    monkeypatch.setattr(kind, "close", lambda _: closed.set())
     with pytest.raises(UnavailableError):
-        stores.reach.answer(Late)
+        ask(stores.reach, open_late)
     may_open.set()
     assert closed.wait(30)
+    stores.reach.close()
+
+
+def test_another_server_at_the_address_of_a_store_is_not_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        stores = Stores(server.getsockname()[1])
+        reached = pool.submit(stores.reach.to_stream, STREAM)
+        with server.accept()[0] as peer:
+            peer.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+            assert not reached.result(30)
     stores.reach.close()
