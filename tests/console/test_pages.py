@@ -9,7 +9,15 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from headrace.api.cluster import ClusterView, ContainerMapView, ContainerView, StoreView
+from headrace.adapters.system_clock import SystemClock
+from headrace.api.cluster import (
+    ClusterView,
+    ContainerLogsView,
+    ContainerLogView,
+    ContainerMapView,
+    ContainerView,
+    StoreView,
+)
 from headrace.client import Headrace, ScalingPolicy, TableConfiguration
 from headrace.client.synchronous.synchronous_admin import Admin
 from headrace.client.synchronous.synchronous_operators_admin import ClusterAdmin
@@ -17,6 +25,7 @@ from headrace.console import live_views
 from headrace.console.console_state import _templates
 from headrace.console.live_views import LIVE_VIEWS_MAX
 from headrace.model.cluster import ContainerStanding, StoreLease, StoreState
+from headrace.model.container_logs import ContainerLog, LogState, ReplicaId
 from headrace.model.limits import EVENT_HEADER_BYTES
 
 ORDERS = "/streams/shop/orders"
@@ -102,7 +111,8 @@ def store(name: str, zone: str, containers: tuple[int, ...], lease_until_ms: int
 
 def test_the_cluster_is_shown_by_zones(browser: httpx.Client, monkeypatch: pytest.MonkeyPatch):
     assert "No store has registered" in shown(browser, "/cluster")
-    first, second = store("a-1", "a", (0, 1), 1 << 50), store("b-1", "b", (2,), 1 << 50)
+    in_100_days_ms = SystemClock().now_ms() + 100 * 86_400_000
+    first, second = store("a-1", "a", (0, 1), in_100_days_ms), store("b-1", "b", (2,), in_100_days_ms)
     second = replace(second, state=StoreState.LOST, ended_ms=0, take_over_ms=30_000)
     states = (ContainerStanding.SERVED, ContainerStanding.MOVING, ContainerStanding.WAITING)
     containers = tuple(ContainerView.of(number, "a-1", state, None, 1) for number, state in enumerate(states))
@@ -113,12 +123,31 @@ def test_the_cluster_is_shown_by_zones(browser: httpx.Client, monkeypatch: pytes
     assert "2 containers not served" in text
     zone, other = text.split("<section")[1:3]
     assert 'aria-label="Zone a"' in zone
-    assert re.search("<dt>Lease</dt><dd>[^<]+ left</dd>", zone)
+    assert re.search("<dt>Lease</dt><dd>(100 d|99 d 23 h) left</dd>", zone)
     assert re.findall(r"<li(?: class=\"warning\")?>([^<]+)</li>", zone) == ["0", "1 moving"]
     assert 'aria-label="Zone b"' in other
     assert '<span class="warning">lost</span>' in other
     assert "<dd>until <time>1970-01-01 00:00:30Z</time></dd>" in other
     assert "<dt>Lease</dt>" not in other
+
+
+def test_the_cluster_counts_the_copies_of_a_store(browser: httpx.Client, monkeypatch: pytest.MonkeyPatch):
+    replica = ReplicaId(bytes(16))
+    lease = StoreLease("a-1", "10.0.0.1", 12345, "a", 1, "volume", "", 0, replica_id=replica.hex())
+    log = ContainerLog(1, LogState.OPEN, (replica,), ())
+    logs = tuple(ContainerLogView.of(number, log, 1, [lease]) for number in range(3))
+    monkeypatch.setattr(ClusterAdmin, "get", lambda _: ClusterView(1, 3, (StoreView.of(lease, ()),)))
+    monkeypatch.setattr(ClusterAdmin, "logs", lambda _: ContainerLogsView(logs))
+    assert "<dt>Copies of logs</dt><dd>3</dd>" in shown(browser, "/cluster")
+
+
+def test_names_of_stores_are_shown_without_control_characters(browser: httpx.Client, monkeypatch: pytest.MonkeyPatch):
+    hostile = replace(store("<i>\x1b[31m", '"><i>\x1b[31m', (0,), 0), host="<i>\x1b[31m")
+    monkeypatch.setattr(ClusterAdmin, "get", lambda _: ClusterView(1, 1, (hostile,)))
+    text = browser.get("/cluster").text
+    assert "\x1b" not in text
+    assert "<i>" not in text
+    assert text.count("\\x1b[31m") == 5
 
 
 def test_a_table_is_shown_by_pages(browser: httpx.Client):
