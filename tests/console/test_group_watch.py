@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headrace.api.reader_groups import ReaderGroupView
+from headrace.api.reader_groups import ReaderGroupSettings, ReaderGroupView
 from headrace.cli.group import NO_STATE
 from headrace.cli.parameters import ScopedName
-from headrace.client import GroupLag, GroupStatus, ReaderStatus, SegmentLag, StreamCut, StreamSegmentName
+from headrace.client import (
+    GroupLag,
+    GroupStatus,
+    GroupStream,
+    ReaderGroupConfiguration,
+    ReaderStatus,
+    SegmentLag,
+    StreamCut,
+    StreamSegmentName,
+)
 from headrace.console.group_watch import (
     CONFIGURATION_AGE_S,
     CONFIGURATIONS_PER_SCOPE_MAX,
@@ -41,7 +50,9 @@ class Group:
         assert self.is_open
         if self.world.failure is not None:
             raise self.world.failure
-        return GroupStatus((ReaderStatus("r", dict.fromkeys(self.world.segments, self.world.position), None),), {}, ())
+        return GroupStatus(
+            (ReaderStatus("r", dict.fromkeys(self.world.segments, self.world.position), None),), {}, self.world.waiting
+        )
 
     def lag(self) -> GroupLag:
         self.world.measured += 1
@@ -67,6 +78,7 @@ class World:
         self.position = 10
         self.measured = self.distances = 0
         self.segments = [SEGMENT]
+        self.waiting: tuple[StreamSegmentName, ...] = ()
         self.names = ["g"]
         self.failure: HeadraceError | None = None
         self.missing: NotFoundError | None = None
@@ -199,6 +211,33 @@ def test_a_group_of_which_a_stream_was_deleted_keeps_its_readers(world: World, *
         assert facts.note == "there is no stream s/t"
         assert world.watch.names("s") == ["g"]
     assert (world.requests, world.measured + world.distances, len(world.groups)) == (2, 1, 1)
+
+
+def test_epochs_count_as_requests(world: World):
+    world.segments = [StreamSegmentName("s", "t", epoch << 32) for epoch in range(LISTED_REQUESTS_MAX)]
+    assert world.watch.look(group_view("g"), is_listed=True).bytes_behind is None
+
+
+def test_segments_that_wait_for_others_count_as_requests(world: World):
+    world.waiting = tuple(StreamSegmentName("s", "t", number) for number in range(1, LISTED_REQUESTS_MAX))
+    assert world.watch.look(group_view("g"), is_listed=True).bytes_behind is None
+    world.waiting = ()
+    assert world.watch.look(group_view("g"), is_listed=True).bytes_behind == 90
+
+
+def test_a_group_from_s3_is_measured_alike_in_a_list(world: World):
+    world.is_reached = False
+    for is_listed in (True, False, True):
+        assert world.watch.look(group_view("g"), is_listed=is_listed).behind == {"s/t": 90}
+    assert world.distances == 1
+
+
+def test_bytes_behind_end_at_the_end_of_the_group(world: World, monkeypatch: pytest.MonkeyPatch):
+    end = StreamCut.of("s", "t", {0: 30})
+    configuration = ReaderGroupConfiguration((GroupStream("s", "t", end=end),))
+    view = replace(group_view("g"), streams=ReaderGroupSettings.of(configuration).streams)
+    monkeypatch.setattr(world, "behind", lambda stream, position, end: end.offsets[0] - position[0])
+    assert world.watch.look(view, is_listed=True).bytes_behind == 20
 
 
 def test_a_group_that_fails_has_no_known_readers(world: World):

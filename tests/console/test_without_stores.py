@@ -20,7 +20,7 @@ from silent_store import SilentStore
 from headrace.adapters.tcp.listener import bind_socket
 from headrace.api.segments import SegmentEndpoint
 from headrace.cli.parameters import ScopedName
-from headrace.client import EventReader, Headrace, ReaderGroup, key_value_table
+from headrace.client import EventReader, Headrace, ReaderGroup, StreamCut, key_value_table
 from headrace.console import store_reach, stream_pages
 from headrace.console.server import ConsoleServer
 from headrace.console.store_reach import EPOCHS_MEASURED_MAX, LOST_S, REACHED_S, SILENT, SILENT_S, StoreReach
@@ -425,6 +425,26 @@ def test_the_distance_over_very_many_epochs_is_not_asked_for() -> None:
     assert stores.asked == 0
     assert stores.reach.behind(STREAM, {7: 5}) == 70
     assert stores.reach.behind(STREAM, {1 << 32: 5, 2 << 32: 5}, newest_epoch=EPOCHS_MEASURED_MAX + 1) == 70
+    stores.reach.close()
+
+
+def test_the_end_of_a_segment() -> None:
+    """From the tail of the stream, or the length of a sealed segment."""
+    stores = Stores(0)
+    lengths = {5: 50, 6: None}
+
+    def sealed_length(scope: str, stream: str, segment_id: int) -> int | None:
+        if segment_id not in lengths:
+            raise NotFoundError("it was truncated")
+        return lengths[segment_id]
+
+    vars(stores).update(stream_cut=lambda *_, at: StreamCut.of("s", "t", {7: 70}), sealed_length=sealed_length)
+    assert stores.reach.segment_end(STREAM, 7) == (70, False)
+    assert stores.reach.segment_end(STREAM, 5) == (50, True)
+    with pytest.raises(UnavailableError, match="is being sealed"):
+        stores.reach.segment_end(STREAM, 6)
+    with pytest.raises(NotFoundError, match="does not have it"):
+        stores.reach.segment_end(STREAM, 4)
     stores.reach.close()
 
 
