@@ -422,7 +422,7 @@ class SegmentSource:
         self.is_stored = not self._reach.to_stream(self._stream)
         if not self.is_stored:
             try:
-                self._fetch_up_to(self._end, self._reach.store_answer)
+                self._fetch_up_to(self._end)
             except UnavailableError:
                 self.is_stored = True
         if self.is_stored and not self._batches:
@@ -440,12 +440,12 @@ class SegmentSource:
         end = min(stored.stored_until, self._end)
         if end > self._offset:
             try:
-                self._fetch_up_to(end, lambda read: read())
+                self._fetch_up_to(end)
             except CorruptError:
                 if end == self._end:  # else S3 may end within an event
                     raise
 
-    def _fetch_up_to(self, end: int, answer: Callable[[Callable[[], None]], None]) -> None:
+    def _fetch_up_to(self, end: int) -> None:
         part = SegmentRange(*self._stream, self._segment_id, 0.0, 1.0, self._offset, end)
         batches: list[EventBatch] = []
 
@@ -457,6 +457,6 @@ class SegmentSource:
                     size += batch.end_offset - batch.offset
 
         try:
-            answer(read)
+            self._reach.store_answer(read)
         finally:
             self._batches.extend(batches)  # also what came before a failure

@@ -2,8 +2,9 @@
 
 The controller names a store, and the console exchanges Hello with it. A machine outside the VPC waits REACH_TIMEOUT_S
 for it, once in LOST_S, and so does one whose store accepts connections and never answers. A store that falls silent
-later costs one STORE_TIMEOUT_S. The controller reaches the stores then, and tells what S3 has. If the stores are down,
-it does not answer what it asks them. Pages wait ANSWER_TIMEOUT_S for that, once in SILENT_S.
+later costs a page STORE_TIMEOUT_S, and the live view of a whole stream as long as its reader is patient. The controller
+reaches the stores then, and tells what S3 has. If the stores are down, it does not answer what it asks them. Pages wait
+ANSWER_TIMEOUT_S for that, once in SILENT_S.
 """
 
 from __future__ import annotations
@@ -133,12 +134,15 @@ class StoreReach:
             raise UnavailableError(SILENT) from None
 
     def store_answer(self, ask: Callable[[], T]) -> T:
-        """What a page asks the stores itself. Raises UnavailableError soon if they do not answer, and notes that."""
+        """What a page asks the stores itself, or S3 in their place.
+
+        Raises UnavailableError soon if these do not answer, and notes that the stores are lost.
+        """
         try:
             return _within(STORE_TIMEOUT_S, self._store_calls.submit(ask))
         except TimeoutError:
             self.lost()
-            raise UnavailableError(f"a segment store has not answered for {STORE_TIMEOUT_S:g} s") from None
+            raise UnavailableError(f"neither a segment store nor S3 has answered for {STORE_TIMEOUT_S:g} s") from None
         except UnavailableError:
             self.lost()
             raise

@@ -175,7 +175,7 @@ class StreamPages:
         is_reached = reach.to_stream(stream)
         self._check_written(part, is_reached=is_reached)
         try:
-            batch = reach.store_answer(lambda: self._first_batch(part)) if is_reached else self._first_batch(part)
+            batch = reach.store_answer(lambda: self._first_batch(part))
         except CorruptError as error:
             raise _no_event(part, "none begins at the first byte and ends with the last one") from error
         if batch is None:

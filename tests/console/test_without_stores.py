@@ -150,6 +150,16 @@ def test_a_segment_and_an_event_come_from_s3(far: httpx.Client) -> None:
     assert "order" in shown(far, address[1])
 
 
+def test_an_event_is_not_waited_for_without_s3(far: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+    monkeypatch.setattr(store_reach, "STORE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(stream_pages.StreamPages, "_first_batch", lambda *_: may_end.wait(60))
+    answer = far.get(f"{ORDERS}/event?segment=2@1&offset=0&length=20")
+    may_end.set()
+    assert answer.status_code == 503
+    assert "nor S3 has answered" in answer.text
+
+
 def test_an_event_that_s3_does_not_have_is_said_at_once(
     far: httpx.Client, stored: Headrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +318,7 @@ def test_a_store_that_falls_silent_is_not_waited_for_again(
     monkeypatch.setattr(store_reach, "QUESTIONS_AT_ONCE_MAX", 1)
     stores, may_end = Stores(ports[0]), threading.Event()
     assert stores.reach.to_stream(STREAM)
-    with pytest.raises(UnavailableError, match="has not answered"):
+    with pytest.raises(UnavailableError, match="nor S3 has answered"):
         stores.reach.store_answer(lambda: may_end.wait(30))
     assert not stores.reach.to_stream(STREAM)
     assert stores.reach.answer(lambda: 5) == 5  # of the controller, which the page still asks
