@@ -11,12 +11,14 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from headrace.model import errors
+from headrace.model.names import check_known_name
 
 
 class ExitCode(IntEnum):
@@ -65,13 +67,13 @@ _HINTS = {
     "out_of_time": "try again: a part of the deployment is slow to answer",
     "unauthorized": "--auth aws-iam signs requests with your AWS credentials",
     "throttled": "try again later",
+    "not_a_controller": "--url or HEADRACE_URL names the controller",
     "group_state_not_found": "the controller's record of it: headrace group get SCOPE/GROUP",
     "not_found": "to list names: headrace scope list, headrace stream list SCOPE",
 }
 """Hints by the code of the error, the specific one or that of its class."""
 
 _LISTS = {
-    "url": "--url or HEADRACE_URL names the controller",
     "letter": "to list them: headrace dead-letter list",
     "transaction": "to list the open ones: headrace transaction list SCOPE/STREAM",
     "subscriber": "to list them: headrace subscriber list SCOPE/STREAM",
@@ -93,7 +95,7 @@ def error_line(error: errors.HeadraceError, names: Mapping[str, str] = {}) -> st
 
     `names` are those that the user has given, by their placeholders, such as SCOPE/STREAM.
     """
-    message = " ".join(error.message.split())
+    message = " ".join(error.message.split()).translate(_CONTROLS)
     hint = _hint(error)
     if error.specific_code == "unavailable" and "url" not in error.details:
         hint = None  # the controller has answered: what does not answer is a service that it needs
@@ -101,7 +103,8 @@ def error_line(error: errors.HeadraceError, names: Mapping[str, str] = {}) -> st
         return message
     scope = error.details.get("scope")
     if isinstance(scope, str):
-        names = {**names, "SCOPE": scope}
+        with suppress(errors.InvalidRequestError):  # users copy the command into their shell
+            names = {**names, "SCOPE": check_known_name("scope", scope)}
     command = _PLACEHOLDER.sub(lambda placeholder: names.get(placeholder[0], placeholder[0]), hint)
     return f"{message} (hint: {command})"
 

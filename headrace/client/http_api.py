@@ -32,7 +32,9 @@ WAITING_AFTER_S = 1.0
 OnWaiting = Callable[[str], object]
 """Called with the URL of the controller if a request has no answer after `WAITING_AFTER_S`, repetitions included."""
 _BODY_TEXT_SHOWN = 200
-_NOT_A_CONTROLLER = "is that the address of a Headrace controller?"
+_QUESTION = "is that the address of a Headrace controller?"
+NOT_A_CONTROLLER = "not_a_controller"
+_CREDENTIALS = re.compile(r"^([a-zA-Z]+://)?.*@", re.DOTALL)
 _PORTS = 65_536
 _JSON = {"content-type": "application/json"}
 _PATH = re.compile(r"(?:(?:/|%2F)(?!\.{1,2}(?:/|%2F|$))[A-Za-z0-9._~:\-]+)+")
@@ -52,7 +54,8 @@ class HttpApi(Unpicklable):
     """The controller at `url`. `retry_s` is how long a failed request is retried, in seconds.
 
     `network` is that of the client, for requests that ask for the addresses of segment stores. `zone` is where it runs.
-    `demands_tokens` is whether an answer said that the segment stores want delegation tokens.
+    `demands_tokens` is whether an answer said that the segment stores want delegation tokens. `url` is for messages: it
+    has no user name and no password.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class HttpApi(Unpicklable):
         """`zone` None: it is not known."""
         _check_url(url)
         check_argument("retry_s", retry_s, float)
-        self.url = url
+        self.url = _shown_url(url)
         self.network = network
         self.zone = zone or ClientZone("")
         self.demands_tokens = False
@@ -140,7 +143,7 @@ class HttpApi(Unpicklable):
         while True:
             try:
                 response = await self._client.request(method, path, content=content, headers=headers, params=query)
-            except httpx.TransportError as failure:
+            except httpx.RequestError as failure:
                 problem: errors.HeadraceError = errors.UnavailableError(
                     f"the controller at {self.url} does not answer ({_reason(failure)}); is it up?",
                     details={"url": self.url},
@@ -170,9 +173,10 @@ class HttpApi(Unpicklable):
 def _check_url(url: str) -> None:
     """Raises InvalidRequestError unless it is the address of a server."""
     check_argument("url", url, str)
+    shown = _shown_url(url)
     if not url.startswith(("http://", "https://")):
         raise errors.InvalidRequestError(
-            f"the controller's URL {url!r} must begin with http:// or https://, as http://127.0.0.1:10080 does"
+            f"the controller's URL {shown!r} must begin with http:// or https://, as http://127.0.0.1:10080 does"
         )
     try:
         parts = httpx.URL(url)
@@ -180,11 +184,17 @@ def _check_url(url: str) -> None:
         has_host = bool(parts.host) and (":" in parts.host or "%" not in parts.host)
         has_valid_port = parts.port is None or 0 < parts.port < _PORTS
     except httpx.InvalidURL as error:
-        raise errors.InvalidRequestError(f"the controller's URL {url!r} is not valid: {error}") from error
+        reason = f": {error}" if shown == url else ""  # it may quote the password
+        raise errors.InvalidRequestError(f"the controller's URL {shown!r} is not valid{reason}") from None
     if not (has_host and has_valid_port) or parts.query or parts.fragment:
         raise errors.InvalidRequestError(
-            f"the controller's URL {url!r} must be http:// or https:// with a host, and perhaps a port and a path"
+            f"the controller's URL {shown!r} must be http:// or https:// with a host, and perhaps a port and a path"
         )
+
+
+def _shown_url(url: str) -> str:
+    """The URL without a user name and a password."""
+    return _CREDENTIALS.sub(r"\1", url)
 
 
 def parsed(parse: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
@@ -225,34 +235,52 @@ def _check_path(path: str) -> None:
 def _answer(response: httpx.Response) -> dict[str, Any]:
     if response.status_code == httpx.codes.NO_CONTENT or not response.content:
         return {}
-    try:
-        answer = response.json()
-    except ValueError:
-        answer = None
+    answer = _document(response)
     if not isinstance(answer, dict):
-        raise errors.CorruptError(
-            f"{response.request.url} did not answer a JSON object: {response.text[:_BODY_TEXT_SHOWN]!r}; "
-            f"{_NOT_A_CONTROLLER}"
+        raise _not_a_controller(
+            response, f"did not answer a JSON object: {response.text[:_BODY_TEXT_SHOWN]!r}", errors.CorruptError
         )
     return answer
+
+
+def _document(response: httpx.Response) -> Any:
+    """The JSON document of an answer; None if it has none."""
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        return None
+
+
+def _asked(response: httpx.Response) -> str:
+    return _shown_url(str(response.request.url.copy_with(query=None)))
+
+
+def _not_a_controller(
+    response: httpx.Response, answered: str, kind: type[errors.HeadraceError]
+) -> errors.HeadraceError:
+    url = _asked(response)
+    return kind(f"{url} {answered}; {_QUESTION}", details={"url": url}, code=NOT_A_CONTROLLER)
 
 
 def _error_of(response: httpx.Response) -> tuple[errors.HeadraceError, bool]:
     """The error, and whether the controller may have run the request nevertheless."""
     was_run = response.status_code == httpx.codes.INTERNAL_SERVER_ERROR
+    document = _document(response)
     try:
-        return error_from_json(response.status_code, response.json()["error"]), was_run
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return error_from_json(response.status_code, document["error"]), was_run
+    except (KeyError, TypeError, AttributeError):
         kind = _class_of_status(response.status_code)
-        message = f"{response.request.url} answered status {response.status_code}"
         shown = response.text[:_BODY_TEXT_SHOWN]
-        message += f": {shown!r}" if shown else " and no text"
+        answered = f"answered status {response.status_code}" + (f": {shown!r}" if shown else " and no text")
         if kind is not errors.NotFoundError:
-            return kind(message), response.is_server_error
-        return kind(f"{message}; {_NOT_A_CONTROLLER}", details={"url": str(response.request.url)}), False
+            return kind(f"{_asked(response)} {answered}"), response.is_server_error
+        if not (isinstance(document, dict) and "message" in document):
+            kind = errors.CorruptError  # a caller would take a NotFoundError for a resource that was deleted
+        # API Gateway answers a message for a route that an older controller does not have.
+        return _not_a_controller(response, answered, kind), False
 
 
-def _reason(failure: httpx.TransportError) -> str:
+def _reason(failure: httpx.RequestError) -> str:
     """Some errors of a connection have no text."""
     return f"{type(failure).__name__}: {failure}".removesuffix(": ")
 

@@ -144,6 +144,20 @@ def test_an_error_is_one_line_with_the_most_specific_hint():
     assert "hint" in error_line(errors.NotFoundError("gone", code="a_code_of_tomorrow"))
 
 
+def test_a_hostile_error_neither_moves_the_cursor_nor_names_a_command():
+    scope = "x; rm -rf ~ \x1b[2J"
+    line = error_line(errors.NotFoundError("gone \x1b[2J", details={"scope": scope, "stream": "t"}))
+    assert line == "gone \\x1b[2J (hint: to list them: headrace stream list SCOPE)"
+    known = error_line(errors.NotFoundError("gone", details={"scope": "shop", "stream": "t"}))
+    assert known == "gone (hint: to list them: headrace stream list shop)"
+
+
+@pytest.mark.parametrize("kind", [errors.NotFoundError, errors.CorruptError])
+def test_another_server_is_answered_with_the_option(kind: type[errors.HeadraceError]):
+    error = kind("no", details={"url": "http://c"}, code="not_a_controller")
+    assert error_line(error) == "no (hint: --url or HEADRACE_URL names the controller)"
+
+
 def test_ctrl_c_in_an_action_is_no_traceback(run: Run, monkeypatch: pytest.MonkeyPatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

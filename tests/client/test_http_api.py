@@ -11,6 +11,7 @@ import pytest
 from scripted_cluster import Cluster
 
 from headrace.client import connect, http_api
+from headrace.client.http_api import HttpApi
 from headrace.model import errors
 from headrace.model.stream_cuts import StreamCut
 
@@ -48,9 +49,12 @@ def _error(status: int, code: str, retry: str = "never", **details: Any) -> http
         (_error(412, "scope_not_empty"), errors.IllegalStateError, "scope_not_empty"),
         (_error(500, "internal"), errors.HeadraceError, "internal"),
         (httpx.Response(403, json={"message": "Forbidden"}), errors.UnauthorizedError, "unauthorized"),
-        (httpx.Response(404, text="<html>"), errors.NotFoundError, "not_found"),
-        (httpx.Response(200, text="<html>"), errors.CorruptError, "corrupt"),
-        (httpx.Response(200, json=[1]), errors.CorruptError, "corrupt"),
+        (httpx.Response(404, json={"message": "Not Found"}), errors.NotFoundError, "not_a_controller"),
+        (httpx.Response(404, text="<html>"), errors.CorruptError, "not_a_controller"),
+        (httpx.Response(404, text="[" * 100_000), errors.CorruptError, "not_a_controller"),
+        (httpx.Response(200, text="[" * 100_000), errors.CorruptError, "not_a_controller"),
+        (httpx.Response(200, text="<html>"), errors.CorruptError, "not_a_controller"),
+        (httpx.Response(200, json=[1]), errors.CorruptError, "not_a_controller"),
         (httpx.Response(200, json={"scopeName": "s"}), errors.CorruptError, "corrupt"),
         (httpx.Response(200, json={**STREAM, "epoch": "x"}), errors.CorruptError, "corrupt"),
     ],
@@ -95,6 +99,7 @@ def test_details_and_message_travel(cluster: Cluster) -> None:
         httpx.Response(502, text="bad gateway"),
         httpx.ConnectError("refused"),
         httpx.ReadTimeout("slow"),
+        httpx.DecodingError("no gzip"),
     ],
 )
 def test_what_can_pass_is_repeated(cluster: Cluster, passing: httpx.Response | Exception) -> None:
@@ -135,8 +140,69 @@ def test_an_error_without_a_text_has_its_name(cluster: Cluster) -> None:
 
 def test_another_server_is_not_taken_for_a_controller(cluster: Cluster) -> None:
     cluster.answers = [httpx.Response(404, text="")]
-    with cluster.client() as headrace, pytest.raises(errors.NotFoundError, match="status 404 and no text; is that the"):
+    with cluster.client() as headrace, pytest.raises(errors.CorruptError, match="status 404 and no text; is that the"):
         headrace.admin.get_stream("s", "t")
+
+
+def test_a_proxy_without_a_controller_deletes_nothing(cluster: Cluster) -> None:
+    """Proxies answer 404 while no controller is behind them. Every caller takes a NotFoundError for a deletion."""
+    cluster.answers = [httpx.Response(404, text="default backend - 404")]
+    with cluster.client() as headrace, pytest.raises(errors.CorruptError, match="is that the address"):
+        headrace.admin.scope_exists("s")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(404),
+        httpx.Response(400, text="bad"),
+        httpx.Response(200, text="<html>"),
+        httpx.ConnectError("refused"),
+    ],
+)
+def test_no_message_has_the_password_of_a_url(answer: httpx.Response | Exception) -> None:
+    def answer_all(_request: httpx.Request) -> httpx.Response:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def ask() -> errors.HeadraceError:
+        url = "https://user:s3cret@controller/base"
+        api = HttpApi(url, retry_s=0.0, transport=httpx.MockTransport(answer_all))
+        with pytest.raises(errors.HeadraceError, match="https://controller/base") as caught:
+            await api.request("GET", "/v1/scopes")
+        await api.close()
+        assert "s3cret" not in api.url
+        return caught.value
+
+    error = asyncio.run(ask())
+    assert "s3cret" not in f"{error} {error.details}"
+
+
+@pytest.mark.parametrize(
+    "url", ["user:s3cret@c", "ftp://u:s3cret@c", "https://u:s3cret@", "https://u:s3cret@c?q=1", "https://u:s3cret/@c"]
+)
+def test_no_refusal_of_a_url_has_its_password(url: str) -> None:
+    with pytest.raises(errors.InvalidRequestError, match="the controller's URL") as caught:
+        HttpApi(url)
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_the_password_of_a_url_is_sent() -> None:
+    sent: list[httpx.Request] = []
+
+    async def ask() -> None:
+        def answer(request: httpx.Request) -> httpx.Response:
+            sent.append(request)
+            return httpx.Response(204)
+
+        api = HttpApi("https://user:s3cret@controller", transport=httpx.MockTransport(answer))
+        await api.request("GET", "/v1/scopes")
+        await api.close()
+
+    asyncio.run(ask())
+    assert sent[0].headers["authorization"].startswith("Basic ")
 
 
 def test_a_creation_that_was_refused_is_repeated(cluster: Cluster) -> None:
