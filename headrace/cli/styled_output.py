@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.text import Text
 from headrace.cli.outcome import NOTHING, Outcome, cell, in_words, plain, to_right
 
 _GAP = 2
+_WORD = re.compile(r"^\s*\S+|\S+")
 _GOOD = frozenset({"active", "open", "live", "success", "yes"})
 _BAD = frozenset({"stuck", "lost", "blocked", "dead", "aborting", "aborted"})
 
@@ -22,7 +24,9 @@ def show_styled(outcome: Outcome) -> None:
     """Prints the outcome on the terminal."""
     console = Console(highlight=False)
     tables = [(outcome.columns, outcome.rows), *((section.columns, section.rows) for section in outcome.sections)]
-    if any(rows and _widths(columns, rows, console.width) is None for columns, rows in tables):
+    if not _has_room_for_pairs(outcome, console.width) or any(
+        rows and _widths(columns, rows, console.width) is None for columns, rows in tables
+    ):
         print(plain(outcome))  # an address or a stream cut that is folded cannot be copied
         return
     console.print(styled(outcome, console.width))
@@ -59,11 +63,21 @@ def styled(outcome: Outcome, width: int) -> RenderableType:
     )
 
 
+def _has_room_for_pairs(outcome: Outcome, width: int) -> bool:
+    pairs = _pairs_of(outcome)
+    room = width - _GAP - max((cell_len(name) for name, _ in pairs), default=0)
+    return all(cell_len(word) <= room for _, value in pairs for word in _words(cell(value)))
+
+
+def _pairs_of(outcome: Outcome) -> Sequence[tuple[str, Any]]:
+    return outcome.details or ([] if outcome.columns else in_words(outcome.document))
+
+
 def _pairs(outcome: Outcome) -> Table:
-    grid = Table.grid(padding=(0, 2))
+    grid = Table.grid(padding=(0, _GAP))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, value in outcome.details or in_words(outcome.document):
+    for name, value in _pairs_of(outcome):
         grid.add_row(Text(name), _cell(value))
     return grid
 
@@ -85,7 +99,7 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -
     Columns that wrap share the room that is left, each by what it lacks.
     """
     texts = [[name, *(cell(row[index]) for row in rows)] for index, name in enumerate(columns)]
-    least = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
+    least = [max((cell_len(word) for text in column for word in _words(text)), default=0) for column in texts]
     most = [max(map(cell_len, column)) for column in texts]
     room = width - sum(least) - _GAP * (len(columns) - 1)
     if room < 0:
@@ -94,6 +108,11 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -
     if lacking <= room:
         return most
     return [low + room * (high - low) // lacking for low, high in zip(least, most, strict=True)]
+
+
+def _words(text: str) -> list[str]:
+    """What Rich does not divide. Spaces at the start belong to the first word."""
+    return _WORD.findall(text)
 
 
 def _cell(value: object) -> Text:

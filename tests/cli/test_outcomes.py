@@ -97,6 +97,29 @@ def test_a_table_without_room_for_its_words_is_plain(
         assert (capsys.readouterr().out == plain(shown) + "\n") is is_plain
 
 
+@pytest.mark.parametrize("width", range(7, 16))
+def test_words_of_wide_characters_are_not_folded(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    outcome.show(Outcome({}, ("NAME", "N"), [["日本語 漢字", 1], ["  日本語", None]]), as_json=False)
+    assert capsys.readouterr().out.count("日本語") == 2
+
+
+def test_a_field_without_room_for_its_words_is_plain(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """A stream cut, too, is copied from a field."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    cut = "shop/orders:" + "0123456789" * 3
+    for outcome_shown in (Outcome({}, details=[("cut", cut)]), Outcome({"cut": cut})):
+        for width in (20, 46, 47, 80):
+            monkeypatch.setenv("COLUMNS", str(width))
+            outcome.show(outcome_shown, as_json=False)
+            assert cut in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_no_color_is_respected(is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setenv("NO_COLOR", "1")
