@@ -118,10 +118,16 @@ class ChildProcess:
         self._said_something.set()
 
     def failure(self) -> str:
-        """The first critical line of this process in its log, from `event=` on; empty if it wrote none."""
-        with self._log_file.open("rb") as log:
-            log.seek(max(self._log_start, self._log_file.stat().st_size - _FAILURE_SEARCH_BYTES))
-            match = _CRITICAL_EVENT.search(log.read().decode(errors="replace"))
+        """The first critical line of this process in its log, from `event=` on; empty if it wrote none.
+
+        A log that cannot be read has none: its loss must not end the thread that starts the store again.
+        """
+        try:
+            with self._log_file.open("rb") as log:
+                log.seek(max(self._log_start, self._log_file.stat().st_size - _FAILURE_SEARCH_BYTES))
+                match = _CRITICAL_EVENT.search(log.read().decode(errors="replace"))
+        except OSError:
+            return ""
         return "" if match is None else match[1]
 
     def _log_tail(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,6 +136,17 @@ def test_the_end_of_a_store_names_its_first_critical_line(stores: Stores, capsys
         "store-0 ended with code 4 (event=journal_failed error=OSError(27, 'File too large')): it stays"
         in text.out + text.err
     )
+
+
+def test_a_store_without_its_log_is_started_again(stores: Stores):
+    store = stores.make(SERVES)
+    start(store)
+    shutil.rmtree(store.status.data_dir.parent / "logs")
+    assert store.status.pid is not None
+    os.kill(store.status.pid, signal.SIGKILL)
+    stores.changes.get(timeout=60)
+    stores.changes.get(timeout=60)
+    assert store.status.restarts == 1
 
 
 def test_without_restart_a_killed_store_stays_dead(stores: Stores):
