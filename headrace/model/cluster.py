@@ -217,7 +217,8 @@ def registered(store: StoreLease, former: StoreLease | None, now_ms: int) -> Sto
     unserved_since_ms = now_ms
     if former is not None and former.unserved_since_ms is not None and not _serves_too_late(former, now_ms):
         unserved_since_ms = former.unserved_since_ms
-    starts_ms = (() if former is None else former.starts_ms) + (now_ms,)
+    # A start in the future was noted by a clock that was wrong.
+    starts_ms = (*(each for each in (() if former is None else former.starts_ms) if each <= now_ms), now_ms)
     started = replace(
         store,
         incarnation=incarnation,
@@ -229,8 +230,11 @@ def registered(store: StoreLease, former: StoreLease | None, now_ms: int) -> Sto
 
 
 def is_restarting(starts_ms: Sequence[int], now_ms: int) -> bool:
-    """Whether a store with these newest starts starts again and again."""
-    return len(starts_ms) >= STARTS_KEPT and now_ms - starts_ms[-STARTS_KEPT] < RESTARTING_WITHIN_MS
+    """Whether a store with these newest starts starts again and again.
+
+    Starts further in the future than RESTARTING_WITHIN_MS say nothing: the clock of the store was wrong.
+    """
+    return len(starts_ms) >= STARTS_KEPT and abs(now_ms - starts_ms[-STARTS_KEPT]) < RESTARTING_WITHIN_MS
 
 
 def noted_serving(lease: StoreLease, serves_something: bool, now_ms: int) -> StoreLease:
@@ -247,7 +251,8 @@ def noted_replication(lease: StoreLease, status: ReplicationStatus) -> StoreLeas
 
 def noted_flush_lag(lease: StoreLease, lag_s: float, now_ms: int) -> StoreLease:
     """The lease with the age of the oldest byte that tier 2 does not have, if that is too much."""
-    return replace(lease, unflushed_since_ms=now_ms - int(lag_s * 1000) if lag_s > FLUSH_LAG_S_MAX else None)
+    since_ms = max(1, now_ms - int(lag_s * 1000))  # the clock may have been set back, and no record has a negative time
+    return replace(lease, unflushed_since_ms=since_ms if lag_s > FLUSH_LAG_S_MAX else None)
 
 
 def giving_way_ms(lease: StoreLease | None, now_ms: int) -> int:

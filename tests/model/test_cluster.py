@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.metadata.cluster_records import decode_store_lease, store_lease_body
 from headrace.model.cluster import (
     CLOCK_SKEW_MAX_MS,
     FIRST_PROTOCOL,
@@ -376,6 +377,22 @@ def test_a_lease_keeps_its_newest_starts():
     assert is_restarting(lease.starts_ms, first_ms + RESTARTING_WITHIN_MS - 1)
     assert not is_restarting(lease.starts_ms, first_ms + RESTARTING_WITHIN_MS)
     assert not is_restarting((), NOW_MS), "of a store of release 0.2"
+
+
+def test_starts_of_a_clock_that_was_ahead_are_forgotten():
+    lease, day_ms = None, 24 * 60 * MINUTE_MS
+    for minute in range(STARTS_KEPT):
+        lease = registered(store("a"), lease, NOW_MS + day_ms + minute * MINUTE_MS)
+    assert lease is not None
+    assert not is_restarting(lease.starts_ms, NOW_MS)
+    assert is_restarting(lease.starts_ms, lease.starts_ms[0] - RESTARTING_WITHIN_MS + 1), "the reader's clock is behind"
+    assert registered(store("a"), lease, NOW_MS).starts_ms == (NOW_MS,)
+
+
+def test_a_clock_that_was_set_back_makes_no_negative_time():
+    lease = noted_flush_lag(store("a"), FLUSH_LAG_S_MAX + 1, 5_000)
+    assert lease.unflushed_since_ms == 1
+    assert decode_store_lease(store_lease_body(lease)) == lease
 
 
 def test_a_lease_says_since_when_data_waits_for_tier_2():
