@@ -72,7 +72,7 @@ class HttpApi(Unpicklable):
         """`zone` None: it is not known."""
         _check_url(url)
         check_argument("retry_s", retry_s, float)
-        self.url = _shown_url(url)
+        self.url = shown_url(url)
         self.network = network
         self.zone = zone or ClientZone("")
         self.demands_tokens = False
@@ -173,7 +173,7 @@ class HttpApi(Unpicklable):
 def _check_url(url: str) -> None:
     """Raises InvalidRequestError unless it is the address of a server."""
     check_argument("url", url, str)
-    shown = _shown_url(url)
+    shown = shown_url(url)
     if not url.startswith(("http://", "https://")):
         raise errors.InvalidRequestError(
             f"the controller's URL {shown!r} must begin with http:// or https://, as http://127.0.0.1:10080 does"
@@ -192,7 +192,7 @@ def _check_url(url: str) -> None:
         )
 
 
-def _shown_url(url: str) -> str:
+def shown_url(url: str) -> str:
     """The URL without a user name and a password."""
     return _CREDENTIALS.sub(r"\1", url)
 
@@ -252,7 +252,7 @@ def _document(response: httpx.Response) -> Any:
 
 
 def _asked(response: httpx.Response) -> str:
-    return _shown_url(str(response.request.url.copy_with(query=None)))
+    return shown_url(str(response.request.url.copy_with(query=None)))
 
 
 def _not_a_controller(

@@ -11,6 +11,7 @@ from headrace.cli.actions import action, new_app, only_command
 from headrace.cli.outcome import ExitCode
 from headrace.cli.parameters import checked, parse_port
 from headrace.cli.session import Session
+from headrace.client.http_api import shown_url
 from headrace.console.server import EXTRA_MISSING, ConsoleServer, is_installed
 from headrace.console.static_files import static_file
 
@@ -60,7 +61,7 @@ def console(session: Session, port: Port = 0, allow_changes: AllowChanges = Fals
     )
     server.start()
     may = "which may change it" if allow_changes else "read only"
-    print(f"console of {shared.controller_url}, {may}, until Ctrl-C:\n{server.address}", flush=True)
+    print(f"console of {shown_url(shared.controller_url)}, {may}, until Ctrl-C:\n{server.address}", flush=True)
     if static_file("htmx.min.js") is None:
         session.complain("pages do not refresh by themselves: run `make node_modules/.installed` first")
     try:

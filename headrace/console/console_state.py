@@ -18,6 +18,7 @@ from headrace.cli.parameters import ScopedName
 from headrace.cli.quantities import behind_text, count_text, duration_text, rate_text, scaling_text, size_text
 from headrace.cli.stream_describe import Growth, RateSampler
 from headrace.client import Headrace
+from headrace.client.http_api import shown_url
 from headrace.codec.places import segment_text
 from headrace.console.error_pages import Problem
 from headrace.console.event_text import event_line
@@ -49,7 +50,7 @@ class ConsoleState:
         self.groups = GroupWatch(client, self.reach, clock.monotonic_s)
         self._sampler = RateSampler(client.admin, clock.monotonic_s)
         self._templates = _templates()
-        self._templates.globals.update(deployment=url, allows_changes=allows_changes)
+        self._templates.globals.update(deployment=shown_url(url), allows_changes=allows_changes)
 
     def growth(self, stream: ScopedName) -> Growth | None:
         """How fast the stream grows since a page asked last; None the first time, and if stores do not answer."""

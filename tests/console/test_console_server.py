@@ -185,6 +185,22 @@ def test_a_closed_console_leaves_no_thread():
     assert not any(thread.is_alive() for thread in threads)
 
 
+def test_neither_a_page_nor_the_command_shows_a_password(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def interrupt(self: ConsoleServer, timeout_s: float) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ConsoleServer, "wait", interrupt)
+    url = "http://user:s3cret@127.0.0.1:1"
+    command.main(["--url", url])
+    assert "console of http://127.0.0.1:1, read only" in capsys.readouterr().out
+    client: Any = SimpleNamespace(admin=_SlowAdmin())
+    console = ConsoleState(client, url, SystemClock())
+    assert console._templates.globals["deployment"] == "http://127.0.0.1:1"
+    console.close()
+
+
 @pytest.mark.parametrize("is_trusted", [True, False])
 def test_a_store_with_tls_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_trusted: bool):
     """Readers fetch the authorities again if a certificate is refused, so that does not count as lost."""
