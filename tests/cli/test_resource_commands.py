@@ -144,7 +144,7 @@ def test_an_error_is_one_line_with_the_most_specific_hint():
     assert "hint" in error_line(errors.NotFoundError("gone", code="a_code_of_tomorrow"))
 
 
-def test_a_hostile_error_neither_moves_the_cursor_nor_names_a_command():
+def test_a_hostile_error_names_no_command():
     scope = "x; rm -rf ~ \x1b[2J"
     line = error_line(errors.NotFoundError("gone \x1b[2J", details={"scope": scope, "stream": "t"}))
     assert line == "gone \\x1b[2J (hint: to list them: headrace stream list SCOPE)"

@@ -223,6 +223,33 @@ def test_ten_seconds_of_serving_end_the_count_of_starts(stores: Stores, monkeypa
     assert "was ended by signal 9" in stores.failures.get(timeout=60)
 
 
+def test_failed_starts_after_a_steady_one_fail_the_stack(stores: Stores, monkeypatch: pytest.MonkeyPatch):
+    """None of them became ready: the time that the store served before does not count for them."""
+    monkeypatch.setattr(stack_processes, "STARTS_MAX", 2)
+    clock = ManualClock()
+    store = stores.make(SERVES_ONCE, clock=clock)
+    start(store)
+    clock.advance(int(stack_processes.STEADY_S * 1000))
+    assert store.status.pid is not None
+    os.kill(store.status.pid, signal.SIGKILL)
+    assert "store-0 does not come up again" in stores.failures.get(timeout=60)
+
+
+def test_a_replaced_store_is_counted_from_its_first_start(stores: Stores, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stack_processes, "STARTS_MAX", 2)
+    store = stores.make(SERVES, clock=ManualClock())
+    started = start(store)
+    environment = dict(os.environ) | {"PYTHONPATH": f"{store.status.data_dir.parents[1]}{os.pathsep}{ROOT}"}
+    for _ in range(2):
+        assert store.status.pid is not None
+        os.kill(store.status.pid, signal.SIGKILL)
+        stores.changes.get(timeout=60)
+        stores.changes.get(timeout=60)
+        started.replace(0, environment)
+        stores.changes.get(timeout=60)
+    assert stores.failures.empty()
+
+
 def test_stopping_ends_the_wait_for_a_restart(stores: Stores, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stack_processes, "BACKOFF_FIRST_S", 3600.0)
     monkeypatch.setattr(stack_processes, "BACKOFF_MAX_S", 3600.0)
