@@ -127,7 +127,9 @@ def test_shared_options_before_the_command_count(monkeypatch: pytest.MonkeyPatch
     assert given == [["--url", "http://one", "--auth", "aws-iam", "--port", "7"]]
 
 
-@pytest.mark.parametrize("arguments", [["--port", "x"], ["--port", "70000"], ["--auth", "none"], ["unknown"]])
+@pytest.mark.parametrize(
+    "arguments", [["--port", "x"], ["--port", "70000"], ["--port", "\u0668\u0660"], ["--auth", "none"], ["unknown"]]
+)
 def test_invalid_options_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]):
     assert command.main(arguments) == 2
     assert "Usage: headrace console" in capsys.readouterr().err

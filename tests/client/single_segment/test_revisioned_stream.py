@@ -157,8 +157,11 @@ def test_requests_that_are_refused(entries: RevisionedStream, headrace: Headrace
         entries.write(b"too late")
     headrace.admin.delete_stream("shop", "prices")
     for call in (lambda: list(entries.read(0)), entries.mark, lambda: entries.truncate(0), entries.oldest_revision):
-        with pytest.raises(NotFoundError, match=r"^stream shop/prices was deleted$"):
+        with pytest.raises(NotFoundError, match=r"^stream shop/prices was deleted$") as caught:
             call()
+        assert isinstance(caught.value.__cause__, NotFoundError)
+        assert caught.value.specific_code == caught.value.__cause__.specific_code
+        assert caught.value.details == caught.value.__cause__.details
 
 
 # State synchronizers

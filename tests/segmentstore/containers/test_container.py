@@ -140,6 +140,21 @@ async def test_changes_are_counted_but_not_those_of_large_events(made: Made):
         assert container.changes == changes
 
 
+async def test_the_flush_lag_is_that_of_the_oldest_byte(made: Made):
+    container = made.container
+    await made.done(container.create(OTHER, ()))
+    assert container.flush_lag_s == 0
+    made.append()
+    made.clock.advance(2000)
+    old, new = container.metadata.segments[SEGMENT], container.metadata.segments[OTHER]
+    made.append(name=OTHER)
+    made.clock.advance(1000)
+    assert (old.untiered_since_s, new.untiered_since_s) == (0.0, 2.0)
+    assert container.flush_lag_s == 3
+    old.tiered = old.accepted
+    assert container.flush_lag_s == 1, "a flushed segment stays dirty for some passes"
+
+
 async def test_storage_writer_learns_what_there_is_to_do(made: Made):
     container = made.container
     assert not container.dirty
