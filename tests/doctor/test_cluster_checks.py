@@ -210,6 +210,21 @@ def test_a_store_that_has_ended_says_nothing_of_s3(facts: ClusterFacts):
     assert "storage" not in _unwell(gone)
 
 
+def test_the_longest_wait_for_s3_decides(facts: ClusterFacts):
+    """A store that is shutting down flushes, and tells of S3 as well."""
+    late = with_store(facts, 0, state=StoreState.LEAVING, unflushed_since_ms=NOW_MS - LATE_FLUSH_MS - 1)
+    finding = _unwell(with_store(late, 1, unflushed_since_ms=NOW_MS - 120_000))["storage"]
+    assert finding.verdict is Verdict.FAILURE
+    assert "store-0 (for 5 min)" in finding.evidence
+    assert "store-1 (for 2 min)" in finding.evidence
+
+
+def test_no_serving_store_may_be_one_that_restarts(facts: ClusterFacts):
+    for index in range(len(facts.cluster.stores)):
+        facts = with_store(facts, index, state=StoreState.LEFT, starts_ms=_starts(STARTS_KEPT))
+    assert "stores serves; started again and again: store-0 (5 times" in _unwell(facts)["stores"].evidence
+
+
 def test_stores_without_zones_count_as_zones(facts: ClusterFacts):
     """As copies are placed on a laptop."""
     changed = facts
