@@ -282,6 +282,7 @@ class StoreMachine(SegmentOperations):
             container = self.owned.container
             self.clock.advance(10_000)
             self.wait(self.safe_pass())
+            self.wait(container.log.durable())  # the thread of the journal may be slower than these passes
             self.turn()
             if not container.dirty and not container.metadata.deletions:
                 return

@@ -158,10 +158,11 @@ class DirectoryUpkeep:
             raise self._contradiction(place, run, f"{what} in it")
         if home.index.entry_start(end) != end:
             raise self._contradiction(place, run, f"in a run that ends at {run.end}, inside an append: it is not ours")
+        first = min(run.offset, place.tiered.length)  # runs before this one may have come unheard, by an earlier move
         if run.end > place.tiered.length:
             place.advance_tiered(run.end)
             self._small_runs.note(place.name, run.length)
-        if shift + run.offset < home.accepted.start_offset:
+        if shift + first < home.accepted.start_offset:
             home.tiered.trimmed_offset = 0  # truncated before it was flushed: trim again
 
     def note_stored(self, segments: Iterable[Segment]) -> None:

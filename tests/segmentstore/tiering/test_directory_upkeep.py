@@ -492,6 +492,15 @@ def test_run_from_before_the_start_is_trimmed_again(start: int, trimmed: int):
     assert (made.target.tiered.length, made.target.tiered.trimmed_offset) == (3, trimmed)
 
 
+def test_runs_that_came_unheard_before_a_run_are_trimmed_again():
+    """A crash has undone what the log knew of a move, and of its runs only the last one is found."""
+    made = Made()
+    made.settle()
+    made.target.tiered.trimmed_offset = made.target.accepted.start_offset = 3
+    made.upkeep.take_as_stored(made.target, run_of(3, 4))
+    assert (made.target.tiered.length, made.target.tiered.trimmed_offset) == (7, 0)
+
+
 def test_start_is_compared_with_a_run_where_its_bytes_belong():
     made = Made()
     made.target.tiered.trimmed_offset, made.target.accepted.start_offset = 2, 3

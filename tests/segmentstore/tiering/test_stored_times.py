@@ -84,9 +84,12 @@ def histories(draw: st.DrawFn) -> History:
     known = draw(st.lists(st.sampled_from(["block", "run", "damaged", "lost"]), min_size=9, max_size=9))
     old = draw(st.integers(0, 2))
     known[:old] = ["nothing"] * old
+    memory = draw(st.none() | st.integers(0, cuts[-1]))
     numbered_from = cuts[min(old, len(cuts) - 1)]  # what has no number was written before any frame had one
+    if memory is not None:
+        numbered_from = min(numbered_from, memory)
     appends = [(at, number + (index >= numbered_from)) for index, (at, number) in enumerate(appends)]
-    return History(appends, cuts, known, draw(st.none() | st.integers(0, cuts[-1])), offset)
+    return History(appends, cuts, known, memory, offset)
 
 
 async def stored(history: History) -> tuple[Tier2, list[ChunkRun]]:
