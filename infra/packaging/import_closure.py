@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 
@@ -30,14 +31,20 @@ def import_closure(root: Path, modules: Iterable[str]) -> list[Path]:
         if module in found or source is None:  # what is not below `root` is installed, or a name within a module
             continue
         found[module] = source
-        waiting += filter(None, (module.rpartition(".")[0], *run_time_imports(ast.parse(source.read_bytes()))))
+        waiting += filter(None, (module.rpartition(".")[0], *_imports_of(source.read_bytes())))
     return sorted(found.values())
 
 
 def imported_from_outside(root: Path, files: Iterable[Path]) -> set[str]:
     """Top-level names of the installed modules that these sources below `root` may import."""
-    names = {name.partition(".")[0] for file in files for name in run_time_imports(ast.parse(file.read_bytes()))}
+    names = {name.partition(".")[0] for file in files for name in _imports_of(file.read_bytes())}
     return {name for name in names if name not in sys.stdlib_module_names and not (root / name).is_dir()}
+
+
+@cache
+def _imports_of(source: bytes) -> frozenset[str]:
+    """Cached, because each of twenty closures of a synth has most sources of the project."""
+    return frozenset(run_time_imports(ast.parse(source)))
 
 
 def run_time_imports(tree: ast.Module) -> set[str]:
