@@ -152,11 +152,12 @@ async def test_a_certificate_with_less_than_a_day_is_loaded_again_soon(
     process = with_tls(config, TlsMode.REQUIRED, source)
     publish(process, authority)
     async with running(process):
-        before = process._tls.contexts
+        reloads = process._tls._reloads
+        assert reloads is not None
+        assert reloads.ends_soon
         source.found = authority.issue(NAME)
-        await until(lambda: process._tls.contexts is not before)
+        await until(lambda: not reloads.ends_soon)
         settled = process._tls.contexts
-        assert not process._tls._reloads.ends_soon
         await asyncio.sleep(0.1)
         assert process._tls.contexts is settled, "only each hour"
 
