@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,8 @@ class _Stack(LocalStack):
         super().__init__(options, say)
         self._certificates_s = certificates_s
         self._services = services
+        self._may_replace = threading.Event()
+        self._may_replace.set()
         self.aws: AwsFaults | None = None
 
     def _environment(self) -> dict[str, str]:
@@ -81,6 +84,23 @@ class _Stack(LocalStack):
         redrive = json.dumps(json.loads(policy) | {"maxReceiveCount": 1})
         sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "1", "RedrivePolicy": redrive})
 
+    def leave_dead(self) -> None:
+        """A store that ends is not replaced until `replace_dead`. On AWS that takes a minute."""
+        self._may_replace.clear()
+
+    def replace_dead(self) -> None:
+        """Stores that have ended are started again, and so are those that end from now on."""
+        self._may_replace.set()
+
+    def _publish_state(self, *, first: bool = False) -> None:
+        """The thread that starts a store again publishes its end before that."""
+        super()._publish_state(first=first)
+        self._may_replace.wait()
+
+    def stop(self) -> None:
+        self.replace_dead()
+        super().stop()
+
     def stop_stores(self) -> None:
         self._stop_stores()
 
@@ -99,6 +119,8 @@ _ORDERS: Mapping[str, Callable[..., None]] = {
     "well": _Stack.recover,
     "certificates": _Stack.issue_certificates,
     "one-attempt": _Stack.allow_one_attempt,
+    "leave-dead": _Stack.leave_dead,
+    "replace-dead": _Stack.replace_dead,
     "stop-stores": _Stack.stop_stores,
     "start-stores": _Stack.start_stores,
 }
