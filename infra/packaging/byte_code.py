@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 _TIMEOUT_S = 300
 
 
+@cache
 def find_interpreter(version: str) -> Path | None:
     """An interpreter of that minor version ("3.13"): the running one, one on PATH, or one of pyenv or uv."""
     return next((found for found in _candidates(version) if _runs(found, version)), None)

@@ -41,9 +41,11 @@ def imported_from_outside(root: Path, files: Iterable[Path]) -> set[str]:
     return {name for name in names if name not in sys.stdlib_module_names and not (root / name).is_dir()}
 
 
+# What is cached is asked for again and again: each of twenty closures of a synth has most sources of the project.
+
+
 @cache
 def _imports_of(source: bytes) -> frozenset[str]:
-    """Cached, because each of twenty closures of a synth has most sources of the project."""
     return frozenset(run_time_imports(ast.parse(source)))
 
 
@@ -67,6 +69,7 @@ def run_time_imports(tree: ast.Module) -> set[str]:
     return names
 
 
+@cache
 def _source(root: Path, module: str) -> Path | None:
     path = root.joinpath(*module.split("."))
     for candidate in (path.with_suffix(".py"), path / "__init__.py"):
