@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from cdk_assembly import Assembly, Resource
+from cdk_assembly import Assembly, Resource, known_assets
 
 pytestmark = [pytest.mark.synth, pytest.mark.xdist_group("synth")]
 
@@ -34,10 +35,13 @@ given.synth()
 
 @pytest.fixture(scope="module")
 def assemblies(
-    tmp_path_factory: pytest.TempPathFactory, run_python: Callable[..., subprocess.CompletedProcess[str]]
+    project: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> dict[str, Assembly]:
     directory = tmp_path_factory.mktemp("encrypted")
-    finished = run_python(f"import sys; sys.argv[1:] = [{str(directory)!r}]\n" + PROGRAM)
+    with known_assets(project, directory / "created"):
+        finished = run_python(f"import sys; sys.argv[1:] = [{str(directory)!r}]\n" + PROGRAM)
     assert finished.returncode == 0, finished.stderr
     return {name: Assembly(directory / name) for name in ("created", "given")}
 

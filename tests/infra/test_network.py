@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cdk_assembly import Assembly
+from cdk_assembly import Assembly, known_assets
 
 from headrace.topology import LARGEST_STORES, SEGMENT_STORES
 from infra.constructs.store_network import metrics_peer
@@ -70,7 +70,7 @@ for settings in (
     Settings(), Settings(copies=1), Settings(tokens=False), Settings(store_cpu=2, stores_per_zone=2, containers=12),
     Settings(spark_job=False),
 ):
-    app = cdk.App(outdir=f"{sys.argv[1]}/{len(found)}")
+    app = cdk.App(outdir=sys.argv[1])
     NetworkStack(app, "HeadraceNetwork", settings)
     found.append(json.load(open(f"{app.synth().directory}/HeadraceNetwork.template.json"))["Resources"])
 print(json.dumps(found))
@@ -78,11 +78,12 @@ print(json.dumps(found))
 
 
 def test_the_network_keeps_what_older_tasks_need(
-    assembly: Assembly, tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
+    assembly: Assembly, project: Path, tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
 ):
     """It is deployed first: tasks of before, and those that a rollback starts again, still need their way."""
     program = f"import sys; sys.argv[1:] = [{str(tmp_path)!r}]\n" + WITH_SETTINGS
-    finished = run_python(program)
+    with known_assets(project, tmp_path):
+        finished = run_python(program)
     assert finished.returncode == 0, finished.stderr
     usual, one_copy, without_tokens, larger, without_job = json.loads(finished.stdout)
     assert one_copy == usual

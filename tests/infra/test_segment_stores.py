@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cdk_assembly import Assembly, Resource
+from cdk_assembly import Assembly, Resource, known_assets
 from dockerfile_steps import stages
 from msgspec.structs import replace
 
@@ -421,8 +421,9 @@ app.synth()
 """
 
 
-def test_stores_have_the_size_of_the_settings(tmp_path: Path, run_python: Callable[..., Any]):
-    finished = run_python(f"import sys; sys.argv[1:] = [{str(tmp_path)!r}]\n" + LARGER)
+def test_stores_have_the_size_of_the_settings(project: Path, tmp_path: Path, run_python: Callable[..., Any]):
+    with known_assets(project, tmp_path):
+        finished = run_python(f"import sys; sys.argv[1:] = [{str(tmp_path)!r}]\n" + LARGER)
     assert finished.returncode == 0, finished.stderr
     larger = Assembly(tmp_path)
     for service in _stores(larger):

@@ -7,7 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,9 +113,30 @@ def with_zone_ids(text: str) -> str:
 def synthesize(project: Path, directory: Path, **context: str) -> Assembly:
     """Run app.py as the CDK command line does, without Node's part of it: context of cdk.json and `-c` by variable."""
     settings = json.loads((project / "cdk.json").read_text())["context"] | context
-    finished = run(project, "app.py", CDK_OUTDIR=str(directory), CDK_CONTEXT_JSON=json.dumps(settings))
+    with known_assets(project, directory):
+        finished = run(project, "app.py", CDK_OUTDIR=str(directory), CDK_CONTEXT_JSON=json.dumps(settings))
     assert finished.returncode == 0, f"{finished.stdout}\n{finished.stderr}"
     return Assembly(directory)
+
+
+@contextmanager
+def known_assets(project: Path, directory: Path) -> Iterator[None]:
+    """For a synth of the project into `directory`: the assets of earlier ones are there, so they are not bundled again.
+
+    Bundling takes longer than all else. The name of an asset is a hash of all that decides what it holds.
+    """
+    known = project.with_name(f"{project.name}-assets")
+    known.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True)
+    for asset in known.iterdir():
+        (directory / asset.name).symlink_to(asset)
+    yield
+    manifests = "".join(file.read_text() for file in directory.glob("*.assets.json"))
+    for asset in directory.glob("asset.*"):
+        if not asset.is_symlink():
+            asset.symlink_to(asset.rename(known / asset.name))
+        elif asset.name not in manifests:
+            asset.unlink()
 
 
 def run(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
