@@ -85,6 +85,11 @@ STEPS: Final = (
     ),
     Step("deliberate-bugs-of-stores", (*_PYTHON, "simulation", "stores", "mutations")),
     Step("mutants", (sys.executable, "scripts/run_mutants.py", "--minutes", "60"), reported_lines=REPORTED_LINES_MAX),
+    Step(
+        "random-examples",
+        (*_PYTHON, "pytest", "-m", "hypothesis and not nightly", "--hypothesis-profile", "random"),
+        reported_lines=REPORTED_LINES_MAX,
+    ),
     Step("random-segments", (*_PYTHON, "fuzz", "segments", "--seeds", "1-2000"), reported_lines=40),
     Step("random-lost-volumes", (*_PYTHON, "fuzz", "lost-volumes", "--seeds", "1-1000"), reported_lines=40),
     Step("random-reads", (*_PYTHON, "fuzz", "reads", "--seeds", "1-500"), reported_lines=50),

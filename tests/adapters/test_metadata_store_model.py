@@ -102,6 +102,7 @@ class Histories(RuleBasedStateMachine):
                 self.stored.pop(write.key.sort, None)
 
 
+@pytest.mark.hypothesis
 def test_histories(metadata_store: MetadataStore):
     run_state_machine_as_test(
         lambda: Histories(metadata_store), settings=settings(max_examples=15, stateful_step_count=12)

@@ -155,6 +155,7 @@ def _machine() -> type[RuleBasedStateMachine]:
     return ControlPlane
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("steps", [15, 60])
 def test_the_control_plane_keeps_its_promises(steps: int):
     run_state_machine_as_test(_machine(), settings=settings(max_examples=60, stateful_step_count=steps, deadline=None))

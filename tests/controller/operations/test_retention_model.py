@@ -196,6 +196,7 @@ def _machine() -> type[RuleBasedStateMachine]:
     return Machine
 
 
+@pytest.mark.hypothesis
 def test_what_must_stay_stays():
     run_state_machine_as_test(_machine(), settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
 

@@ -167,6 +167,7 @@ def machine() -> type[RuleBasedStateMachine]:
     return _machine()
 
 
+@pytest.mark.hypothesis
 def test_streams_under_random_operations(machine: type[RuleBasedStateMachine]):
     run_state_machine_as_test(
         machine,

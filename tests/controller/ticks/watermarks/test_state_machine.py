@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -69,5 +70,6 @@ def _machine() -> type[RuleBasedStateMachine]:
     return Watermarks
 
 
+@pytest.mark.hypothesis
 def test_anything_in_any_order():
     run_state_machine_as_test(_machine(), settings=settings(max_examples=40, stateful_step_count=25, deadline=None))
