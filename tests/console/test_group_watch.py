@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -302,6 +303,32 @@ def test_a_group_that_was_created_again_is_opened_again(world: World):
     for _ in range(2):
         assert world.watch.look(replace(group_view("g"), group_id="another")).has_status
     assert [group.is_open for group in world.groups] == [False, True]
+
+
+def test_a_failed_look_leaves_a_group_that_was_opened_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch):
+    again = replace(group_view("g"), group_id="another")
+    looking = threading.Thread(target=world.watch.look, args=(again,))
+
+    def fail_late(_: Group) -> GroupStatus:
+        monkeypatch.undo()
+        looking.start()
+        while world.watch._known(ScopedName("s", "g"), "another", is_stored=False) is None:
+            time.sleep(0.001)
+        raise NotFoundError("there is no such group")
+
+    monkeypatch.setattr(Group, "status", fail_late)
+    assert world.watch.look(group_view("g")).note == "there is no such group"
+    looking.join()
+    assert world.watch.look(again).has_status
+    assert [group.is_open for group in world.groups] == [False, True]
+
+
+def test_old_configurations_are_forgotten_with_their_scope(world: World):
+    for scope in ("s", "other"):
+        world.watch.names(scope)
+        world.now_s += CONFIGURATION_AGE_S
+    world.watch.names("third")
+    assert list(world.watch._configurations) == ["other", "third"]
 
 
 def test_the_groups_of_a_stream_are_found_among_a_bounded_number(world: World):
