@@ -83,7 +83,7 @@ def test_information_has_the_cuts_and_policies(table: Table, world: SinkWorld) -
     first, second = table("StreamInfo", stream="a,b")
     assert list(first)[:2] == ["head_stream_cut", "tail_stream_cut"], "as in Pravega's connector"
     assert first["head_stream_cut"] == stream_cut_text(cut)
-    assert first["tail_stream_cut"] == text_at(world, "a", "tail")
+    assert first["tail_stream_cut"] == text_at(world, "a", "latest")
     view = admin.get_stream(world.scope, "a")
     assert (first["state"], first["epoch"], first["segments"], first["tags"]) == ("ACTIVE", 0, 2, ["raw"])
     assert first["creation_time_ms"] == view.creation_time_ms
