@@ -6,7 +6,7 @@ import pytest
 from crc32c import crc32c
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.codec.log_record_header import RecordHeader, RecordKind
 from headrace.codec.replica_messages import (
@@ -27,6 +27,7 @@ from headrace.replication.effects import Answer, AnswerFromJournal, Held, QueueR
 from headrace.replication.replica_log import RecoveredLog, ReplicaLog, Witness
 
 LINK, OTHER_LINK = 7, 8
+WRITERS = 6
 
 
 def entry(
@@ -230,7 +231,10 @@ def test_read_needs_a_session_of_the_link():
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Any order of messages from any writer, with commits and restarts in between."""
+    """Any order of messages from any writer, with commits and restarts in between.
+
+    A writer opens the log with the closed ledgers first, and then with a ledger of its own.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,6 +242,13 @@ class AnyHistory(RuleBasedStateMachine):
         self.queued: list[RecordHeader] = []
         self.durable: list[RecordHeader] = []
         self.promised = 0
+        self.firsts = [0] * WRITERS
+        self.opens: list[Open] = []
+
+    @initialize(firsts=st.lists(st.integers(0, 6), min_size=WRITERS, max_size=WRITERS))
+    def begin(self, firsts: list[int]) -> None:
+        """Where the ledger of each writer begins: nowhere before that of an earlier one."""
+        self.firsts = sorted(firsts)
 
     def look(self, effects: list[ReplicaEffect]) -> None:
         for effect in effects:
@@ -248,23 +259,62 @@ class AnyHistory(RuleBasedStateMachine):
                 self.promised = effect.message.promise
                 assert any(record.writer_epoch >= self.promised for record in self.durable)
                 assert all(run.start <= run.end <= run.had_end for run in effect.message.runs)
+                held = self.held()
+                for run in effect.message.runs:
+                    assert {(run.epoch, number) for number in range(run.start, run.end)} <= held
             elif isinstance(effect, Held):
-                held = {record.entry for record in self.durable if record.kind is RecordKind.ENTRY}
-                assert set(range(self.log.truncated_before, effect.last + 1)) <= held
+                chain = self.log.chain
+                range_held = range(self.log.truncated_before, effect.last + 1)
+                assert {(chain.epoch_of(number), number) for number in range_held} <= self.held()
 
-    @rule(writer=st.integers(1, 4), session=st.integers(1, 4), truncated_before=st.integers(0, 3))
-    def open(self, writer: int, session: int, truncated_before: int) -> None:
-        self.look(self.log.open(LINK, open_message(writer, session, truncated_before)))
+    def held(self) -> set[tuple[int, int]]:
+        """The durable entries since the last DROP, by ledger and number."""
+        return {(each.epoch, each.entry) for each in self.of_this_log() if each.kind is RecordKind.ENTRY}
 
-    @rule(number=st.integers(0, 8), writer=st.integers(1, 4), truncated_before=st.integers(0, 3))
-    def entry(self, number: int, writer: int, truncated_before: int) -> None:
-        effects = self.log.entry(LINK, *entry(number, writer=writer, truncated_before=truncated_before))
+    def of_this_log(self) -> list[RecordHeader]:
+        drops = [index for index, record in enumerate(self.durable) if record.kind is RecordKind.DROP]
+        return self.durable[drops[-1] + 1 :] if drops else self.durable
+
+    @rule(rises=st.booleans(), owns=st.booleans(), truncated_before=st.integers(0, 3))
+    def open(self, rises: bool, owns: bool, truncated_before: int) -> None:
+        """A new owner, or the last one over another link."""
+        last = self.opens[-1].writer_epoch if self.opens else 0
+        writer = last + 1 if not last or (rises and last < WRITERS) else last
+        owns = owns or bool(self.opens and self.opens[-1].ledgers and self.opens[-1].ledgers[-1].epoch == writer)
+        ledgers = tuple((epoch + 1, first) for epoch, first in enumerate(self.firsts[: writer - (not owns)]))
+        self.opens.append(open_message(writer, len(self.opens) + 1, truncated_before, ledgers))
+        self.look(self.log.open(LINK, self.opens[-1]))
+
+    @precondition(lambda self: self.opens)
+    @rule(data=st.data())
+    def open_late(self, data: st.DataObject) -> None:
+        self.look(self.log.open(LINK, data.draw(st.sampled_from(self.opens))))
+
+    @rule(
+        number=st.integers(0, 8),
+        epoch=st.integers(1, WRITERS),
+        writer=st.integers(1, WRITERS),
+        truncated_before=st.integers(0, 3),
+    )
+    def entry(self, number: int, epoch: int, writer: int, truncated_before: int) -> None:
+        effects = self.log.entry(LINK, *entry(number, epoch, writer, truncated_before))
         taken = [e for e in effects if isinstance(e, QueueRecord) and e.header.kind is RecordKind.ENTRY]
         assert not taken or writer >= self.promised
+        assert not taken or self.log.chain.epoch_of(number) == epoch
         self.look(effects)
 
-    @rule(part=st.integers(1, 5))
-    @precondition(lambda self: self.queued)
+    @rule(rises=st.booleans(), count=st.integers(0, 4), truncated_before=st.integers(0, 3), part=st.integers(0, 9))
+    def append(self, rises: bool, count: int, truncated_before: int, part: int) -> None:
+        """A writer opens its ledger, and sends what is expected; how much becomes durable is any number of records."""
+        if rises or self.log.session is None:
+            self.open(rises, True, truncated_before)
+            self.commit(len(self.queued))
+        for _ in range(count):
+            number = self.log.expected
+            self.entry(number, self.log.chain.epoch_of(number) or 1, self.log.promise, truncated_before)
+        self.commit(part)
+
+    @rule(part=st.integers(0, 5))
     def commit(self, part: int) -> None:
         self.durable += self.queued[:part]
         del self.queued[:part]
@@ -279,18 +329,15 @@ class AnyHistory(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         promise = max([record.writer_epoch for record in self.durable], default=0)
-        truncated_before = max([record.truncated_before for record in self.durable], default=0)
-        entries: set[int] = set()
-        for record in self.durable:
-            if record.kind is RecordKind.DROP:
-                entries.clear()
-            elif record.kind is RecordKind.ENTRY:
-                entries.add(record.entry)
-        held = {number for number in entries if number >= truncated_before}
-        start, had_end = min(held, default=0), max(held, default=-1) + 1
-        end = next(number for number in range(start, had_end + 1) if number not in held)
-        runs = (HeldRun(1, start, end, had_end),) if held else ()
-        self.log = ReplicaLog(0, RecoveredLog(promise, truncated_before, runs=runs))
+        truncated_before = max([record.truncated_before for record in self.of_this_log()], default=0)
+        runs = []
+        for epoch in range(1, WRITERS + 1):
+            held = {number for ledger, number in self.held() if ledger == epoch and number >= truncated_before}
+            start, had_end = min(held, default=0), max(held, default=-1) + 1
+            if held:
+                end = next(number for number in range(start, had_end + 1) if number not in held)
+                runs.append(HeldRun(epoch, start, end, had_end))
+        self.log = ReplicaLog(0, RecoveredLog(promise, truncated_before, runs=tuple(runs)))
         self.queued.clear()
         self.counted = len(self.durable)
 
