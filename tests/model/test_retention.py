@@ -175,8 +175,8 @@ def _with_cuts(draw: Draw, history: History) -> tuple[dict[RetentionCut, PlacedC
     """The stream goes on, with a cut now and then; the cuts, and what time it is."""
     placed: dict[RetentionCut, PlacedCut] = {}
     now_ms = 0
-    for _ in range(draw(st.integers(0, 8))):
-        for _ in range(draw(st.integers(1, 3))):
+    for _ in range(draw(st.integers(2, 8))):
+        for _ in range(draw(st.integers(2, 4))):
             grow(draw, history)
         now_ms += draw(st.integers(1, 20))
         tail = history.tail()
@@ -193,8 +193,8 @@ POLICIES = st.builds(
         None if more is None else least + more,
     ),
     st.booleans(),
-    st.integers(1, 150),
-    st.none() | st.integers(0, 150),
+    st.integers(1, 20) | st.integers(1, 150),
+    st.none() | st.integers(0, 20) | st.integers(0, 150),
 )
 
 
@@ -207,7 +207,7 @@ def test_minimum_and_unread_events_are_kept_within_the_maximum(
     cuts: Cuts = tuple(placed)
     tail = placed[cuts[-1]] if cuts else history.tail()
     truncating = Reader.at_head(history)
-    read_on(data.draw, truncating)
+    read_on(data.draw, truncating, steps_max=3)
     head = lower_bound([truncating.cut(), tail])
     readers = [Reader.at_head(history) for _ in range(data.draw(st.integers(0, 3)))]
     for reader in readers:
