@@ -73,8 +73,9 @@ def test_a_payload_that_is_not_a_watermark_is_refused(payload: bytes):
         watermark_of_payload(payload)
 
 
-@given(st.binary(max_size=200))
-def test_no_bytes_do_more_than_be_refused(data: bytes):
+@given(st.integers(0, len(GOLDEN)), st.binary(max_size=200), st.integers(0, len(GOLDEN)))
+def test_no_bytes_do_more_than_be_refused(start: int, changed: bytes, end: int):
+    data = GOLDEN[:start] + changed + GOLDEN[end:]
     try:
         watermark_of_payload(data)
     except CorruptError:

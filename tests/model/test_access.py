@@ -76,9 +76,19 @@ def test_clients_only_read_watermarks() -> None:
     assert allows({"*": Access.ADMIN}, mark, Access.ADMIN)
 
 
-@given(st.text("ab/:_*", max_size=8), st.text("ab/:_*", max_size=8), st.text("ab/:_*#.", max_size=24))
-def test_grant_never_opens_another_stream(scope: str, stream: str, segment: str) -> None:
+NAME_PARTS = ["a", "b", "/", ":", "*", "_", "_RG", "_MARK", "_kvtable"]
+any_names = st.lists(st.sampled_from(NAME_PARTS), max_size=4).map("".join)
+
+
+@given(any_names, any_names, st.data())
+def test_grant_never_opens_another_stream(scope: str, stream: str, data: st.DataObject) -> None:
     """For any names, also those that contain the separators of resources."""
+    parts = [scope, stream, "/", "_RG", "_MARK", "_kvtable", "a", "0.#epoch.0"]
+    any_segment = st.lists(st.sampled_from(parts), max_size=7).map("".join)
+    own = st.sampled_from([f"{scope}/{stream}/", f"{scope}/_MARK{stream}/"]).flatmap(
+        lambda start: any_segment.map(lambda rest: start + rest)
+    )
+    segment = data.draw(own | any_segment)
     if allows({stream_resource(scope, stream): Access.READ}, segment, Access.READ):
         assert segment.startswith((f"{scope}/{stream}/", f"{scope}/_MARK{stream}/"))
 
