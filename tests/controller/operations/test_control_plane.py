@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from stream_world import StreamWorld, ranges
 
 from headrace import topology
@@ -39,6 +46,12 @@ def _machine() -> type[RuleBasedStateMachine]:
             self.world = StreamWorld()
             self.bodies: list[dict[str, Any]] = []
 
+        @initialize(streams=st.sets(STREAM), segments=st.integers(1, 4))
+        def begin(self, streams: set[str], segments: int) -> None:
+            for stream in sorted(streams):
+                self.create(stream, segments, False)
+                self.deliver(None, False)
+
         @rule(stream=STREAM, segments=st.integers(1, 4), is_down=st.booleans())
         def create(self, stream: str, segments: int, is_down: bool) -> None:
             configuration = StreamConfiguration(ScalingPolicy.fixed(segments), tags=("tag",))
@@ -54,6 +67,11 @@ def _machine() -> type[RuleBasedStateMachine]:
             bounds = [low, (low + high) / 2, high] if data.draw(st.booleans()) else [low, high]
             new = ranges(*bounds)
             self._ask(is_down, lambda: self.world.streams.scale_stream("s", stream, [segment.segment_id], new))
+
+        @rule(stream=STREAM, data=st.data(), crash_at=CALL, done=st.booleans())
+        def scale_in_part(self, stream: str, data: st.DataObject, crash_at: int, done: bool) -> None:
+            self.scale(stream, data, False)
+            self.deliver(crash_at, done)
 
         @rule(stream=STREAM, is_down=st.booleans())
         def seal(self, stream: str, is_down: bool) -> None:

@@ -114,6 +114,14 @@ def _machine() -> type[RuleBasedStateMachine]:
             assert self.world.segments.stream_cut("s", "t", "head").offsets == cut
             self.heads.append((cut, self._truncated_bytes()))
 
+        @precondition(lambda self: not self.sealed)
+        @rule(data=st.data(), lengths=st.lists(st.integers(1, 5), min_size=1, max_size=3), death=st.integers(0, 25))
+        def grow_and_truncate(self, data: st.DataObject, lengths: list[int], death: int) -> None:
+            for length in lengths:
+                self.append(data, length)
+            self.scale(data, death)
+            self.truncate(data, "between", death)
+
         @precondition(lambda self: not self.sealed and len(self.heads) > 1)
         @rule(death=st.integers(0, 25))
         def seal(self, death: int) -> None:

@@ -75,13 +75,20 @@ class TransactionsMachine(RuleBasedStateMachine):
             self._write_in(identifier, key)
 
     @precondition(lambda self: not self.is_sealed and len(self.open) < 6)
-    @rule(keys=st.lists(KEY, min_size=1, max_size=3), order=st.permutations(range(3)), work=st.booleans())
-    def transact(self, keys: list[int], order: list[int], work: bool) -> None:
-        """Some at once, marked in any order; often of one epoch with others that still wait."""
+    @rule(
+        keys=st.lists(KEY, min_size=1, max_size=3),
+        order=st.permutations(range(3)),
+        scales=st.lists(st.tuples(CHOICE, st.booleans()), max_size=2),
+        work=st.booleans(),
+    )
+    def transact(self, keys: list[int], order: list[int], scales: list[tuple[int, bool]], work: bool) -> None:
+        """Some at once, marked in any order; often of one epoch with others that still wait, or of a former one."""
         begun = []
         for _ in order:
             self.begin(keys)
             begun.append(next(reversed(self.open)))
+        for scale in scales:
+            self.scale(*scale)
         for place in order:
             self.world.transactions.commit_transaction("s", "t", begun[place])
             self._mark(begun[place])
