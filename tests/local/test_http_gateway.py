@@ -281,7 +281,18 @@ def test_anything_else_is_no_route(method: str, path: str):
     assert match_route(ROUTES, method, path) is None
 
 
-@given(path=st.text())
+PATH_PARTS = sorted({part for route in ROUTES for part in route.path.split("/")})
+
+
+@given(
+    path=st.text()
+    | st.sampled_from(ROUTES).flatmap(
+        lambda route: st.tuples(
+            *[st.text(max_size=3) if part.startswith("{") else st.just(part) for part in route.path.split("/")]
+        ).map("/".join)
+    )
+    | st.lists(st.sampled_from(PATH_PARTS) | st.text(max_size=3)).map("/".join)
+)
 def test_no_path_breaks_the_router(path: str):
     match = match_route(ROUTES, "GET", path)
     assert match is None or all(match.path_parameters.values())

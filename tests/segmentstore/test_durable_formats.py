@@ -118,8 +118,11 @@ def test_operations_come_back_as_they_were(operation):
     assert decode_operation(memoryview(frame_of(operation))) == operation
 
 
-@given(st.binary(max_size=120))
-def test_frames_that_are_none_are_corrupt(frame):
+@given(operations, st.data())
+def test_frames_that_are_none_are_corrupt(operation, data):
+    valid = frame_of(operation)
+    start, end = data.draw(st.integers(0, len(valid))), data.draw(st.integers(0, len(valid)))
+    frame = valid[:start] + data.draw(st.binary(max_size=120)) + valid[end:]
     try:
         operation = decode_operation(memoryview(frame))
     except CorruptError:

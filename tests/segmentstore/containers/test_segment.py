@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from syntax_trees import syntax_tree
 
 from headrace.codec import data_frames
@@ -54,6 +54,11 @@ class SegmentStates(RuleBasedStateMachine):
     def apply(self, operation: data_frames.Operation) -> None:
         entry = next(self.entries)
         self.undone.append(self.metadata.apply(operation, entry, entry))
+
+    @initialize(names=st.sets(some_name))
+    def begin(self, names: set[str]) -> None:
+        for name in sorted(names):
+            self.create(name)
 
     @rule(name=some_name)
     def create(self, name: str) -> None:
@@ -104,8 +109,9 @@ class SegmentStates(RuleBasedStateMachine):
         for _ in range(min(steps, len(self.undone))):
             self.undone.popleft()()
 
-    @rule()
-    def flush(self) -> None:
+    @rule(steps=st.integers(0, 5))
+    def flush(self, steps: int) -> None:
+        self.make_durable(steps)
         for place, run in pack(list(self.metadata.segments.values()), "object", OBJECT_BYTES, _tiered_end, 1).runs:
             place.advance_tiered(run.end)
 
