@@ -138,14 +138,16 @@ class ModelStore:
 
 
 class ClusterMachine(RuleBasedStateMachine):
-    @initialize()
-    def begin(self) -> None:
+    @initialize(working=st.sets(names))
+    def begin(self, working: set[str]) -> None:
         self.clock, self.metadata, self.fatal = ManualClock(), MemoryMetadataStore(TornReads(0)), []
         self.disks: dict[str, dict[int, tuple[int, list[int]]]] = {name: {} for name in NAMES}
         self.running: dict[str, ModelStore] = {}
         self.tier_2: dict[int, list[int]] = {each: [] for each in range(CONTAINERS)}
         self.acknowledged: dict[int, list[int]] = {each: [] for each in range(CONTAINERS)}
         self.next_event = 0
+        for name in sorted(working):
+            self.work(name)
 
     @rule(name=names)
     def start(self, name: str) -> None:
@@ -186,9 +188,24 @@ class ClusterMachine(RuleBasedStateMachine):
             self.settle(name, container)
             self.append(container)
 
-    @rule(name=names, taken=st.booleans(), returns=st.booleans())
-    def long_absence(self, name: str, taken: bool, returns: bool) -> None:
-        """A store is silent until its logs are given up; the others go on with them, before or after it is back."""
+    @rule(
+        name=names,
+        opened_steps=st.integers(0, 8),
+        crashes=st.booleans(),
+        taken=st.booleans(),
+        returns=st.booleans(),
+    )
+    def long_absence(self, name: str, opened_steps: int, crashes: bool, taken: bool, returns: bool) -> None:
+        """A store is silent until its logs are given up; the others go on with them, before or after it is back.
+
+        It may be about to open containers when it falls silent, and it may have ended and keep its disk.
+        """
+        for container in range(CONTAINERS):
+            self.look_at(name, container)
+            for _ in range(opened_steps):
+                self.opening_steps(name, container)
+        if crashes:
+            self.crash(name)
         others = sorted(self.running.keys() - {name})
         for _ in range(4):
             self.clock.advance(12_001)
@@ -198,10 +215,12 @@ class ClusterMachine(RuleBasedStateMachine):
                 if taken:
                     self.work(other)
         if returns:
+            self.start(name)
             self.beat(name)
             for container in range(CONTAINERS):
                 for other in others:
                     self.settle(other, container)
+                self.settle(name, container)
                 self.append(container)
 
     @rule(milliseconds=st.sampled_from([1, 1_000, 3_000, 9_000, 12_001, GRACE_MS]))
