@@ -49,10 +49,19 @@ class StoreMachine(SegmentOperations):
         self.patch.setattr(chunk_directory, "LINKED_MOVES_PER_WRITE_MAX", 1)
         self.maintenance: asyncio.Task[None] | None = None
 
-    @initialize()
     def start(self) -> None:
         super().start()
         del self.owned.maintenance._tasks[2:]  # evictions have a rule of their own
+
+    @initialize(sizes=st.dictionaries(names, st.lists(st.integers(1, 900), max_size=3)), flushes=st.integers(0, 2))
+    def begin(self, sizes: dict[str, list[int]], flushes: int) -> None:
+        """Some segments are there, with appends of these sizes."""
+        self.start()
+        for name in sorted(sizes):
+            self.create(name)
+            for size in sizes[name]:
+                self.append(name, WRITERS[0], size, "a")
+        self.flush("none", 10, flushes)
 
     @rule(
         chain=st.permutations(NAMES),
