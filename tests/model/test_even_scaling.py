@@ -22,9 +22,11 @@ BOUNDS = st.one_of(
 
 
 @st.composite
-def epochs(draw: st.DrawFn) -> Epoch:
-    """Segments of any widths, some of them equal parts, numbered out of order."""
-    bounds = draw(st.sets(BOUNDS, max_size=12))
+def epochs(draw: st.DrawFn, parts: int = 1) -> Epoch:
+    """Segments of any widths, some of them equal parts, numbered out of order. Most bounds are those of `parts`."""
+    bounds = draw(st.sets(BOUNDS, max_size=12 if parts == 1 else 2))
+    if parts > 1:
+        bounds |= draw(st.sets(st.sampled_from([index / parts for index in range(1, parts)])))
     ranges = [KeyRange(low, high) for low, high in itertools.pairwise(sorted({0.0, 1.0, *bounds}))]
     numbers = draw(st.permutations(range(len(ranges))))
     return Epoch(3, 1_000, tuple(StreamSegment(number, part) for number, part in zip(numbers, ranges, strict=True)))
@@ -52,8 +54,9 @@ def test_one_request_leads_to_equal_segments(epoch: Epoch, count: int):
         assert abs(found.high - wanted.high) <= BOUND_TOLERANCE
 
 
-@given(epoch=epochs(), count=st.integers(1, 40))
-def test_a_segment_is_replaced_only_if_it_is_no_equal_part(epoch: Epoch, count: int):
+@given(count=st.integers(1, 40), data=st.data())
+def test_a_segment_is_replaced_only_if_it_is_no_equal_part(count: int, data: st.DataObject):
+    epoch = data.draw(epochs(count))
     plan = even_plan(ranges_of(epoch), count)
     sealed = set() if plan is None else set(plan.sealed)
     for segment in epoch.segments:
