@@ -45,7 +45,10 @@ def token(clock: ManualClock, subject: str = "me", key: TokenKey = KEY, life_s: 
     return encode_token(TokenClaims(subject, now_s, now_s + life_s, {STREAM: Access.READ_UPDATE}), key)
 
 
-@given(any_command(text=st.text(max_size=20) | st.just("a.b.c")))
+@given(
+    any_command(text=st.text(max_size=20) | st.just("a.b.c"))
+    | st.sampled_from([wire.Hello(21, 5), wire.KeepAlive(), wire.Padding(b"x")])
+)
 def test_only_greetings_pass_without_a_token(command: Any) -> None:
     checks, _ = checks_with()
     replies = Replies()
