@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from headrace.adapters.system_clock import SystemClock
+from headrace.local import event_sources
 from headrace.local.event_sources import THREADS_PER_QUEUE_MAX, QueuePoller, ScheduleTimer, failed_ids, next_due_s
 from headrace.local.lambda_host import HandlerFailedError
 from headrace.topology import REQUESTS_QUEUE, SCHEDULES, Queue, Schedule
@@ -249,17 +250,17 @@ def test_no_failures_reported(result: Any):
 
 
 class BrokenQueue(BusyQueue):
-    """A double of SQS that refuses; `asked` tells that it was asked for the second time."""
+    """A double of SQS that refuses; `repeated` tells that a thread has asked again, which it does after its line."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
-        self.asked = threading.Event()
+        self.repeated = threading.Event()
         self._error = error
 
     def receive_message(self, **_: Any) -> Any:
         self.asking += 1
-        if self.asking == 2:
-            self.asked.set()
+        if self.asking > THREADS_PER_QUEUE_MAX:
+            self.repeated.set()
         raise self._error
 
 
@@ -268,14 +269,20 @@ class BrokenQueue(BusyQueue):
     [(EndpointConnectionError(endpoint_url="http://127.0.0.1:1"), False), (KeyError("Messages"), True)],
 )
 def test_failed_poll_is_logged_as_one_line_and_repeated(
-    queue: Queue, function: Function, caplog: pytest.LogCaptureFixture, error: Exception, with_traceback: bool
+    queue: Queue,
+    function: Function,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    with_traceback: bool,
 ):
     """Each poller says so: a traceback of every one of them would bury the line that says why the stack ends."""
+    monkeypatch.setattr(event_sources, "BACKOFF_S", 0.01)
     sqs = BrokenQueue(error)
     poller = QueuePoller(queue, "url", sqs, function.invoke)
     with caplog.at_level(logging.WARNING):
         poller.start()
-        assert sqs.asked.wait(30)
+        assert sqs.repeated.wait(30)
         poller.ask_to_stop()
         wait_for_threads(poller)
     line = caplog.records[0]
