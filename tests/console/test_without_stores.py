@@ -279,6 +279,21 @@ class Stores:
 STREAM = ScopedName("s", "t")
 
 
+class BegunCalls(ThreadPoolExecutor):
+    """Calls have begun when they are submitted: the end of a short time-out cancels one that waits for its thread."""
+
+    def submit(self, ask: Any, /, *arguments: Any, **named: Any) -> Any:
+        begun = threading.Event()
+
+        def begin() -> Any:
+            begun.set()
+            return ask(*arguments, **named)
+
+        asked = super().submit(begin)
+        begun.wait()
+        return asked
+
+
 @pytest.fixture
 def ports() -> Iterator[tuple[int, int]]:
     """A port on which a store says Hello, and one on which none listens."""
@@ -394,6 +409,7 @@ def test_a_stream_that_is_gone_says_nothing_about_stores(ports: tuple[int, int])
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_reach, "ThreadPoolExecutor", BegunCalls)
     monkeypatch.setattr(store_reach, "ANSWER_TIMEOUT_S", 0.01)
     stores, may_end, asked = Stores(0), threading.Event(), []
 
@@ -465,6 +481,7 @@ def test_what_opens_too_late_is_closed(
     ask: Callable[[StoreReach, Callable[[], Any]], Any],
     kind: type[EventReader] | type[ReaderGroup],
 ) -> None:
+    monkeypatch.setattr(store_reach, "ThreadPoolExecutor", BegunCalls)
     for limit in ("ANSWER_TIMEOUT_S", "STORE_TIMEOUT_S"):
         monkeypatch.setattr(store_reach, limit, 0.01)
     stores, may_open, closed = Stores(0), threading.Event(), threading.Event()

@@ -25,7 +25,7 @@ from headrace.spark.plans import STREAMS_AT_ONCE, open_plans
 
 FRAME_BYTES = 20
 NAMES = ["ships", STREAM, "whales"]
-MEET_S = 5.0
+MEET_S = 60.0
 """How long a request waits for those of the other streams; only requests in sequence wait so long."""
 
 HANGS_S = 60.0
@@ -210,11 +210,12 @@ def test_the_error_of_the_first_stream_wins(
 
 
 class Hanging:
-    """Requests of one stream hang until the end of the test."""
+    """Requests of one stream hang until the end of the test. One for which something waits has `waited_out`."""
 
     def __init__(self, store: StoreDouble, name: str) -> None:
         self.arrived = threading.Event()
         self.released = threading.Event()
+        self.waited_out = False
         self._then = store.arriving
         self._path = f"/streams/{name}/next-cut"
         store.arriving = self.arrive
@@ -222,7 +223,7 @@ class Hanging:
     def arrive(self, kind: str, path: str) -> None:
         if path.endswith(self._path):
             self.arrived.set()
-            self.released.wait(HANGS_S)
+            self.waited_out |= not self.released.wait(HANGS_S)
         self._then(kind, path)
 
 
@@ -230,12 +231,11 @@ def test_a_stream_that_hangs_holds_no_error_up(store: StoreDouble, batches: Micr
     start = batches.initial()
     store.arriving = refusing(store, {"ships": 0.0})
     hanging = Hanging(store, "whales")
-    began_s = time.monotonic()
     for _ in range(2):
         with pytest.raises(HeadraceError, match="there is no stream weather/ships"):
             batches.latest(start, None)
         assert planning_threads() == []
-    assert time.monotonic() - began_s < HANGS_S / 4
+    assert not hanging.waited_out
     hanging.released.set()
 
 
@@ -260,14 +260,13 @@ def test_a_keyboard_interrupt_ends_all_requests(store: StoreDouble, batches: Mic
             time.sleep(0.01)
         signal.pthread_kill(main, signal.SIGINT)
 
-    began_s = time.monotonic()
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
     with pytest.raises(KeyboardInterrupt):
         batches.latest(start, None)
     interrupting.join()
     assert planning_threads() == []
-    assert time.monotonic() - began_s < HANGS_S / 4
+    assert not hanging.waited_out
     hanging.released.set()
     store.arriving = lambda kind, path: None
     assert Counter(positions(batches.latest(start, None)).keys()) == Counter(NAMES)

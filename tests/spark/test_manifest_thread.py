@@ -211,7 +211,7 @@ def test_a_new_planner_knows_what_the_former_one_planned(directory: Directory) -
     directory.store.answer = slow  # type: ignore[assignment]
     query = Query(former.planner.files.url)
     directory.spark.queries = [query]
-    asked.wait(10)
+    wait_until(asked.is_set)
     directory.spark.queries = []
     directory.opened()
     assert (directory.path / manifest_name(1)).exists()
