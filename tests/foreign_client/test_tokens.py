@@ -11,7 +11,6 @@ import foreign_client
 import pytest
 
 from headrace.adapters.grpc_user_storage import GrpcUserFile
-from headrace.bridge.credentials import FILE_REFRESH_S
 from headrace.codec.grpc_users import Grant, PasswordHash, User, Users, users_text
 from headrace.local.running import running_stack
 from headrace.model.access import Access
@@ -45,9 +44,9 @@ def _users() -> Users:
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """`start("ann", function, ...)` starts a function of `foreign_client` in a child process, as this user."""
     directory = tmp_path_factory.mktemp("stack")
+    (directory / "data").mkdir()
+    GrpcUserFile(directory / "data" / "grpc-users.json").write(users_text(_users()))
     with running_stack(directory, segment_stores=2, grpc=True, tokens=True) as state, ExitStack() as children:
-        GrpcUserFile(directory / "data" / "grpc-users.json").write(users_text(_users()))
-        time.sleep(FILE_REFRESH_S + 1)
 
         def start(user: str, function: Callable[..., Any], *arguments: Any) -> foreign_client.Child:
             environment = {
