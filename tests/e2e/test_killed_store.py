@@ -73,7 +73,8 @@ def test_the_doctor_names_a_store_that_starts_again_and_again(running: dict[str,
         assert "store-1" not in _stores(headrace, url).evidence
         killed: set[int | None] = {None}
         for number in range(1, STARTS_KEPT):
-            while (pid := _pid(tmp_path, "store-1")) in killed or starts() != number:
+            # On a busy machine a lease may run out. Then the store registers again, which counts as a start.
+            while (pid := _pid(tmp_path, "store-1")) in killed or starts() < number:
                 time.sleep(0.05)
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
