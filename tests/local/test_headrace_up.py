@@ -175,7 +175,9 @@ def test_the_main_path(directory: Path, starts: list[Up]):
 
     pidfds = children(up)
     code, said = up.end()
-    ended, again_up, stopping = said.splitlines()
+    ended, again_up, stopping = (line for line in said.splitlines() if line.startswith("headrace up: "))
+    logged = [json.loads(line) for line in said.splitlines() if not line.startswith("headrace up: ")]
+    assert {line["message"] for line in logged} <= {"stores lost: store-0"}, "on a busy machine it is away for long"
     assert (code, stopping) == (0, "headrace up: stopping")
     assert ended.startswith("headrace up: segment store store-0 was ended by signal 9: it is started again. Its log: ")
     assert again_up.startswith("headrace up: segment store store-0 runs again at 127.0.0.1:")
