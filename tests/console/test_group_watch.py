@@ -403,7 +403,7 @@ def test_two_looks_at_once_use_one_open_group(world: World):
     opened, both = world.reader_group, threading.Barrier(2)
 
     def open_together(*arguments: Any, **options: Any) -> Group:
-        both.wait(10)
+        both.wait(60)
         return opened(*arguments, **options)
 
     world.reader_group = open_together

@@ -191,7 +191,7 @@ def test_a_process_that_comes_late_is_refused(
 
     def run() -> Any:
         return headrace_client.transform(
-            f"{scope}/in", copy, into=f"{scope}/out", name="copy", end=end, options=TransformOptions(commit_every_s=9)
+            f"{scope}/in", copy, into=f"{scope}/out", name="copy", end=end, options=TransformOptions(commit_every_s=3_600)
         )
 
     monkeypatch.setattr(AsyncTransactionsAdmin, "create", paused)

@@ -35,9 +35,9 @@ class StoreLogs:
         self._directory = directory
 
     def lines(self) -> list[str]:
-        """All lines so far."""
-        files = sorted(self._directory.rglob("logs/store-*.log"))
-        return [line for file in files for line in file.read_text().splitlines()]
+        """All lines that are complete so far."""
+        texts = [file.read_text() for file in sorted(self._directory.rglob("logs/store-*.log"))]
+        return [line for text in texts for line in text.split("\n")[:-1]]
 
     def events(self, event: str) -> int:
         """How many lines tell this event."""
