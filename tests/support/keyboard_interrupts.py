@@ -46,34 +46,47 @@ def is_signalled(call: Callable[[], object], at: int, handler: Callable[[], obje
             handler()
 
     before = sys.getprofile()
-    sys.setprofile(look)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
+    with _nothing_collected():
+        sys.setprofile(look)
+        try:
+            call()
+        finally:
+            sys.setprofile(before)
     return is_done
 
 
 @contextmanager
 def interrupted_after(delay_s: float) -> Iterator[None]:
-    """Raises a KeyboardInterrupt in the block after this time, by a signal. The block must not end before.
+    """Raises a KeyboardInterrupt in the block after this time, by a signal. The block must not end before."""
+    has_come = False
 
-    Nothing is collected meanwhile: the interrupt of a `__del__` would be ignored.
-    """
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal has_come
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        raise KeyboardInterrupt
+        if not has_come:  # the timer may have ended once more before it was stopped
+            has_come = True
+            raise KeyboardInterrupt
 
+    with _nothing_collected():
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            # Repeated, because CPython may overlook a signal while threads change, until the next one comes.
+            signal.setitimer(signal.ITIMER_REAL, delay_s, 0.2)
+            yield
+        finally:
+            has_come = True
+            signal.setitimer(signal.ITIMER_REAL, 0.0)  # an error of the block leaves it running
+            signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Collects no garbage in the block. An interrupt in a `__del__` would be ignored, and missing in the call."""
     gc.collect(0)
     gc.disable()
-    before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        # Repeated, because CPython may overlook a signal while threads change, until the next one comes.
-        signal.setitimer(signal.ITIMER_REAL, delay_s, 0.2)
         yield
     finally:
-        signal.signal(signal.SIGALRM, before)
         gc.enable()
 
 
