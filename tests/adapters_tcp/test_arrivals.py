@@ -102,11 +102,12 @@ async def test_a_defect_in_one_handshake_leaves_the_others_going(monkeypatch: py
 async def test_each_admitted_connection_is_opened_or_released():
     loop = asyncio.get_running_loop()
     reception = Reception()
-    waiting = Arrivals(reception, ServerTls(TlsMode.PERMISSIVE, lambda: None), handshake_s=0.2)
+    waiting = Arrivals(reception, ServerTls(TlsMode.PERMISSIVE, lambda: None))
     bound = bind_socket("127.0.0.1", 0)
     server = await loop.create_server(waiting.protocol, sock=bound)
     port = bound.getsockname()[1]
     for said in (b"", b"\x16\x03", b"plain"):
+        waiting.first_byte_s = WAIT_S if said else 0.1  # of the one that sends nothing: others may be slow, too
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(said)
         if said == b"plain":

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import ip_network
 
@@ -47,10 +46,10 @@ def trusting() -> ssl.SSLContext:
 
 
 @pytest.fixture(autouse=True)
-def short_times(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A peer that is silent ends a test soon. No test waits so long for a peer that is not."""
-    monkeypatch.setattr(arrivals, "FIRST_BYTE_S", 0.5)
-    return
+def long_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peers are as slow as the machine, and those of a flood must be there until they are too many."""
+    for limit in ("FIRST_BYTE_S", "HANDSHAKE_S"):
+        monkeypatch.setattr(arrivals, limit, 600.0)
 
 
 def world_of(mode: TlsMode, contexts: StoreContexts | None) -> World:
@@ -153,10 +152,12 @@ async def test_bytes_that_are_no_handshake_are_refused(contexts: StoreContexts):
         assert failures(running) == {"invalid": 1}
 
 
-async def test_silent_peers_and_half_handshakes_are_closed(contexts: StoreContexts, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(arrivals, "HANDSHAKE_S", 0.5)
+async def test_silent_peers_and_half_handshakes_are_closed(contexts: StoreContexts):
     async with world_of(TlsMode.REQUIRED, contexts).running() as running:
+        limits = running.listener._arrivals
+        limits.first_byte_s = 0.1
         assert await closed(running, b"")
+        limits.first_byte_s, limits.handshake_s = 600.0, 0.1
         assert await closed(running, b"\x16\x03\x01")
         assert failures(running) == {"silent": 1, "slow": 1}
         assert running.store.metrics.connections == 0
@@ -192,8 +193,6 @@ async def test_a12_a_flood_leaves_room_for_internal_callers(
     contexts: StoreContexts, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ):
     """2,000 peers of twenty addresses that stay: silent, half-open, dripping, and with a whole first message."""
-    for limit in ("FIRST_BYTE_S", "HANDSHAKE_S"):
-        monkeypatch.setattr(arrivals, limit, 600.0)
     hello, flood = client_hello(trusting), list[tuple[socket.socket, int]]()
     async with world_of(TlsMode.REQUIRED, contexts).running() as running:
         bounds = running.listener._bounds
