@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from math import ceil
 
 import pytest
 from recorded_links import OWNER, PEER, RecordingEvents, RecordingHost, entry, open_message
@@ -19,15 +20,15 @@ ACK = Ack((AckItem(3, 1, 7, 9),))
 
 
 class LoopTime:
-    """The time of the running loop, which a test moves."""
+    """The time of the running loop, which only the test moves. It is a whole number at first, so sums are exact."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._real, self._ahead_s = self._loop.time, 0.0
-        monkeypatch.setattr(self._loop, "time", lambda: self._real() + self._ahead_s)
+        loop = asyncio.get_running_loop()
+        self._now_s = float(ceil(loop.time()))
+        monkeypatch.setattr(loop, "time", lambda: self._now_s)
 
     async def advance(self, seconds: float) -> None:
-        self._ahead_s += seconds
+        self._now_s += seconds
         await turns()
 
 
