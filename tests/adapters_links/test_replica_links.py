@@ -254,10 +254,10 @@ async def test_pulses_keep_an_idle_link_and_measure_it():
         await asyncio.sleep(times.silence_s * 2)
         assert ends.links.is_up(PEER)
         assert ends.links.silent_s(PEER) < times.silence_s
-        round_trip_s = ends.links.round_trip_s(PEER)
-        assert round_trip_s is not None
+        # One that was under way while the machine stood still took that long.
+        while (round_trip_s := ends.links.round_trip_s(PEER)) is None or round_trip_s >= times.silence_s:
+            await asyncio.sleep(times.pulse_s)
         assert ends.links.round_trips() == {PEER: round_trip_s}
-        assert round_trip_s < times.silence_s
         assert ends.host.messages == [open_message()], "pulses without items are for the links"
 
 
