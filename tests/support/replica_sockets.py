@@ -98,7 +98,10 @@ class Proxy:
         with suppress(OSError):
             while True:
                 await self._open[direction].wait()
-                data = await loop.sock_recv(source, self.piece_bytes)
+                try:
+                    data = await loop.sock_recv(source, self.piece_bytes)
+                except OSError:
+                    data = b""  # an end that did not read all resets the connection: the other one must learn it, too
                 await self._open[direction].wait()
                 if not data:
                     break
