@@ -115,7 +115,7 @@ def test_threads_have_connections_of_their_own(objects: ObjectReads, server: Obj
 
 def test_a_silent_server_is_waited_for_once(server: ObjectServer) -> None:
     """Not once for each kept connection: eight of them would take four minutes."""
-    with closing(ObjectReads(timeout_s=0.5)) as objects:
+    with closing(ObjectReads()) as objects:
         server.barrier = threading.Barrier(3)
         threads = [threading.Thread(target=read, args=(objects, server, 0, 10)) for _ in range(3)]
         for thread in threads:
@@ -123,10 +123,14 @@ def test_a_silent_server_is_waited_for_once(server: ObjectServer) -> None:
         for thread in threads:
             thread.join()
         server.barrier = threading.Barrier(100)
-        asked = len(server.requests)
+        (kept,) = objects._idle.values()
+        assert len(kept) == 3
+        for connection in kept:
+            connection.sock.settimeout(0.1)
         with pytest.raises(ObjectReadError, match="TimeoutError"):
             read(objects, server, 0, 10)
-        assert len(server.requests) == asked + 1
+        assert len(kept) == 2, "those that were not waited for"
+        assert server.connections == 3
         server.barrier.abort()
 
 
