@@ -256,7 +256,11 @@ def test_reader_retries_wrong_host_and_a_store_not_ready(cluster: Cluster) -> No
 
 
 def test_silent_store_is_asked_over_a_new_connection(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_stream, "READ_TIMEOUT_S", 0.2)
+    def set_time_out(_: wire.WireCommand) -> None:
+        """Called before a command is answered, so for the one that the client sends next."""
+        monkeypatch.setattr(segment_stream, "READ_TIMEOUT_S", 0.1 if cluster.connections == 1 else 60.0)
+
+    cluster.refuse = set_time_out
     cluster.put(0, b"here")
     cluster.seal_stream()
     cluster.replies[wire.ReadSegment] = [wire.KeepAlive()]
