@@ -53,7 +53,7 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     endpoints.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield endpoints
     server.shutdown()

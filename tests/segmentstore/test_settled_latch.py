@@ -147,7 +147,7 @@ class Agent:
                 """Nothing on the standard error of the tests."""
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
         self.uri = f"http://127.0.0.1:{self._server.server_port}/api/id"
 
