@@ -143,8 +143,7 @@ def test_slow_successors_delay_no_other_segment(headrace: Headrace, monkeypatch:
     async def slow(
         admin: AsyncAdmin, scope: str, stream: str, segment: int, *, as_recorded: bool = False
     ) -> Successors:
-        async with asyncio.timeout(10):
-            await answers.wait()
+        await answers.wait()
         return await ask(admin, scope, stream, segment, as_recorded=as_recorded)
 
     monkeypatch.setattr(AsyncAdmin, "successors", slow)
@@ -157,9 +156,7 @@ def test_slow_successors_delay_no_other_segment(headrace: Headrace, monkeypatch:
             assert batch is not None
             found += batch.events
         assert not answers.is_set()
-        started_s = time.monotonic()
-        assert reader.read_batch(timeout_s=0.2) is None
-        assert time.monotonic() - started_s < 5
+        assert reader.read_batch(timeout_s=0.2) is None  # it would not return if it waited for them
         headrace._thread.run(_set(answers))
         assert sorted(found + read(reader, 40 - len(found))) == sorted(events)
 
