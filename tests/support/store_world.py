@@ -80,10 +80,10 @@ class WireClient:
         await self._writer.drain()
         await asyncio.sleep(0)
 
-    async def receive(self) -> wire.WireCommand:
-        header = await asyncio.wait_for(self._reader.readexactly(8), WAIT_S)
+    async def receive(self, wait_s: float | None = WAIT_S) -> wire.WireCommand:
+        header = await asyncio.wait_for(self._reader.readexactly(8), wait_s)
         type_code, length = wire.decode_header(header)
-        payload = await asyncio.wait_for(self._reader.readexactly(length), WAIT_S)
+        payload = await asyncio.wait_for(self._reader.readexactly(length), wait_s)
         return wire.decode(type_code, memoryview(payload))
 
     async def call(self, command: wire.WireCommand) -> Any:

@@ -101,7 +101,7 @@ class Appender:
         number = 0
         while not self._stopping:
             self._client.send(wire.AppendBlockEnd(WRITER, len(DATA), DATA, 1, number, number))
-            reply = await self._client.receive()
+            reply = await self._client.receive(wait_s=None)  # one that is slowed down waits as long as the test
             assert isinstance(reply, wire.DataAppended), reply
             self.acknowledged = number
             number += 1
