@@ -293,10 +293,18 @@ def test_failure_is_told_once_even_if_no_caller_waits(waits: bool):
             raise OSError(28, "no space left")
 
     disk, told = MemoryJournalDisk(), threading.Semaphore(0)
-    journal = open_journal(disk, on_failure=told.release, mark_after_s=0.001)
+    # If a caller waits, its append is what fails: the mark would come before it on a slow machine.
+    journal = open_journal(disk, on_failure=told.release, mark_after_s=3600.0 if waits else 0.001)
     ledger = OneCopyLedgers(journal).open(0, 1)
-    append_all(ledger, [b"durable"])
-    disk.before = refuse
+    durable = threading.Event()
+
+    def refuse_from_now_on(_: object) -> None:
+        """Called by the thread of the journal, which writes the mark later."""
+        disk.before = refuse
+        durable.set()
+
+    ledger.append([b"durable"], refuse_from_now_on)
+    assert durable.wait(WAIT_S)
     if waits:
         assert [type(error) for error in append_all(ledger, [b"refused"])] == [UnavailableError]
     assert told.acquire(timeout=WAIT_S)
