@@ -32,8 +32,13 @@ def test_syncs_of_one_store_stall(store: str, stalls: bool, sync: str, tmp_path:
     if not stalls:
         subprocess.run(command, env=environment, capture_output=True, check=True, timeout=1800)
         return
-    with pytest.raises(subprocess.TimeoutExpired):
-        subprocess.run(command, env=environment, capture_output=True, check=True, timeout=3)
+    command[-1] = f"print('begins', flush=True); {command[-1]}"
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as stalled:
+        assert stalled.stdout is not None
+        assert stalled.stdout.readline() == b"begins\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            stalled.wait(0.5)
+        stalled.kill()
     file.unlink()
     subprocess.run(command, env=environment, capture_output=True, check=True)
 
