@@ -43,6 +43,7 @@ def serving_object(data: bytes) -> Iterator[ObjectServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else the body, behind the headers, waits 40 ms for an acknowledgement
 
         def setup(self) -> None:
             super().setup()
