@@ -190,9 +190,8 @@ def test_a_process_that_comes_late_is_refused(
         return await honest(self, *arguments, **options)
 
     def run() -> Any:
-        return headrace_client.transform(
-            f"{scope}/in", copy, into=f"{scope}/out", name="copy", end=end, options=TransformOptions(commit_every_s=3_600)
-        )
+        rarely = TransformOptions(commit_every_s=3_600)
+        return headrace_client.transform(f"{scope}/in", copy, into=f"{scope}/out", name="copy", end=end, options=rarely)
 
     monkeypatch.setattr(AsyncTransactionsAdmin, "create", paused)
     end = tail(headrace_client, scope)
