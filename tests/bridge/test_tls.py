@@ -6,14 +6,13 @@ import asyncio
 import logging
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import grpc
@@ -26,6 +25,7 @@ from headrace import topology
 from headrace.adapters.dynamodb.metadata_store import DynamoMetadataStore
 from headrace.adapters.system_clock import SystemClock
 from headrace.adapters.tcp import tls_contexts
+from headrace.adapters.tcp.listener import bind_socket
 from headrace.bridge import health
 from headrace.bridge.certificates import ServerCertificate
 from headrace.bridge.config import read_config
@@ -350,17 +350,18 @@ def deployed() -> Iterator[Resources]:
             emulator.terminate()
 
 
-def _free_port() -> int:
-    with socket.socket() as occupied:
-        occupied.bind(("127.0.0.1", 0))
-        return int(occupied.getsockname()[1])
+@pytest.fixture
+def health_port() -> Iterator[int]:
+    """A port that no other process gets before the bridge listens there."""
+    with closing(bind_socket("127.0.0.1", 0)) as reserved:
+        yield reserved.getsockname()[1]
 
 
-def test_the_process_serves_with_its_certificate(issuer: Issuer, deployed: Resources, tmp_path: Path):
+def test_the_process_serves_with_its_certificate(issuer: Issuer, deployed: Resources, health_port: int, tmp_path: Path):
     """Over the network with TLS, and to the health check of its container without."""
     store = DynamoMetadataStore(deployed.table, aws_client("dynamodb", deployed.endpoint))
     store.write(write_trust(TrustBundle((issuer.pem,)), None))
-    file, health_port = tmp_path / "certificate.json", _free_port()
+    file = tmp_path / "certificate.json"
     file.write_text(leaf_secret_text(issuer.issue()))
     file.chmod(0o600)
     environment = {

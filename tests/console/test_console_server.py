@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from real_cluster import connected_to, secure_cluster, serve_functions
 
 from functions import wiring
 from headrace.adapters.system_clock import SystemClock
+from headrace.adapters.tcp.listener import bind_socket
 from headrace.cli import main
 from headrace.cli.parameters import ScopedName
 from headrace.client import ScalingPolicy, StreamCut
@@ -51,18 +53,20 @@ class _NoScopes(BaseHTTPRequestHandler):
 
 
 def test_a_page_says_that_nothing_answers_and_recovers():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    console = ConsoleServer(f"http://127.0.0.1:{port}")
+    reserved = bind_socket("127.0.0.1", 0)  # it refuses connections until it listens, and no other process gets it
+    console = ConsoleServer(f"http://127.0.0.1:{reserved.getsockname()[1]}")
     console.start()
     try:
-        with httpx.Client(follow_redirects=True, timeout=60) as browser:
+        with closing(reserved), httpx.Client(follow_redirects=True, timeout=60) as browser:
             answer = browser.get(console.address)
             assert answer.status_code == 503
             assert "does not answer" in answer.text
             assert "tries again" in answer.text
             assert "data-reload" in answer.text
-            controller = HTTPServer(("127.0.0.1", port), _NoScopes)
+            controller = HTTPServer(reserved.getsockname(), _NoScopes, bind_and_activate=False)
+            controller.socket.close()
+            controller.socket = reserved
+            controller.server_activate()
             threading.Thread(target=controller.serve_forever).start()
             try:
                 answer = browser.get(str(answer.url))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import pytest
 from sink_world import SinkWorld
 from spark_store_double import SCOPE, STREAM, RefusedError, StoreDouble, cut_text
 
+from headrace.adapters.tcp.listener import bind_socket
 from headrace.spark import read_batch, register, run_until_caught_up, write_batch, write_events
 from headrace.spark.options import TIME_MS_MIN
 
@@ -177,14 +178,15 @@ def test_links_that_expired_are_renewed(form: Form, store: StoreDouble) -> None:
     assert len(form.read(**where(store))) == EVENTS
 
 
-def free_port() -> int:
-    with socket.socket() as occupied:
-        occupied.bind(("127.0.0.1", 0))
-        return int(occupied.getsockname()[1])
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port on which none listens, and which no other process gets."""
+    with closing(bind_socket("127.0.0.1", 0)) as closed:
+        yield closed.getsockname()[1]
 
 
-def test_a_controller_that_is_not_there_is_said(form: Form) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
+def test_a_controller_that_is_not_there_is_said(form: Form, closed_port: int) -> None:
+    url = f"http://127.0.0.1:{closed_port}"
     options = {"controller": url, "scope": SCOPE, "stream": STREAM, "patience_s": "1"}
     with pytest.raises(Exception, match=f"the controller at {url} does not answer"):
         form.read(**options)
@@ -278,7 +280,7 @@ def target(options: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("write", [with_the_format, *map(in_the_night, (with_the_function, in_a_query))])
 def test_what_cannot_be_written_is_said_and_not_written(
-    spark: SparkSession, world: SinkWorld, tmp_path: Path, write: Write
+    spark: SparkSession, world: SinkWorld, closed_port: int, tmp_path: Path, write: Write
 ) -> None:
     unknown = world.options | {"allow_create_stream": "false", "directory": str(tmp_path)}
     with pytest.raises(Exception, match=r"there is no stream .*/out: create it"):
@@ -291,7 +293,7 @@ def test_what_cannot_be_written_is_said_and_not_written(
     assert len(world.events()) == 5
     world.wait_until_open([])
     (tmp_path / "away").mkdir()
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{closed_port}"
     away = world.options | {"controller": url, "patience_s": "1", "directory": str(tmp_path / "away")}
     with pytest.raises(Exception, match=f"the controller at {url} does not answer"):
         write(spark, away)
