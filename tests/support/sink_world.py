@@ -42,7 +42,7 @@ class SinkWorld:
 
     def wait_until_open(self, labels: Sequence[str], stream: str = "out") -> None:
         """Waits until exactly the transactions with these labels are left: aborts run in the background."""
-        for _ in range(300):
+        for _ in range(3_000):
             if sorted(map(str, self.open_labels(stream))) == sorted(labels):
                 return
             Event().wait(0.1)
