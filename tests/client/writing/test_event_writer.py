@@ -227,12 +227,17 @@ def test_silent_store_is_asked_over_a_new_connection(
 ) -> None:
     """Only what is not answered is waited for shortly: the rest takes its time on a slow machine."""
 
+    def wait(seconds: float) -> None:
+        monkeypatch.setattr(segment_appender, "APPEND_TIMEOUT_S", seconds)
+
     def set_time_out(command: wire.WireCommand) -> None:
         """Called before a command is answered, so for the one that the client sends next."""
         if cluster.connections == 2:
-            monkeypatch.setattr(segment_appender, "APPEND_TIMEOUT_S", 30.0)
+            wait(30.0)
         elif type(command) is before_it:
-            monkeypatch.setattr(segment_appender, "APPEND_TIMEOUT_S", 0.05)
+            wait(0.05)
+
+    wait(30.0)
 
     before_it = wire.Hello if silent_to is wire.SetupAppend else wire.SetupAppend
     cluster.refuse = set_time_out
