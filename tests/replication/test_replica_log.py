@@ -303,6 +303,13 @@ class AnyHistory(RuleBasedStateMachine):
         assert not taken or self.log.chain.epoch_of(number) == epoch
         self.look(effects)
 
+    @rule(writer=st.none() | st.integers(1, WRITERS), ahead=st.integers(0, 2), truncated_before=st.integers(0, 3))
+    def next_entry(self, writer: int | None, ahead: int, truncated_before: int) -> None:
+        """Nothing is wrong but the writer, who may be fenced, or the number, if an entry before it was lost."""
+        number = self.log.expected + ahead
+        epoch = self.log.chain.epoch_of(number) or 1
+        self.entry(number, epoch, self.log.promise if writer is None else writer, truncated_before)
+
     @rule(rises=st.booleans(), count=st.integers(0, 4), truncated_before=st.integers(0, 3), part=st.integers(0, 9))
     def append(self, rises: bool, count: int, truncated_before: int, part: int) -> None:
         """A writer opens its ledger, and sends what is expected; how much becomes durable is any number of records."""
@@ -310,8 +317,7 @@ class AnyHistory(RuleBasedStateMachine):
             self.open(rises, True, truncated_before)
             self.commit(len(self.queued))
         for _ in range(count):
-            number = self.log.expected
-            self.entry(number, self.log.chain.epoch_of(number) or 1, self.log.promise, truncated_before)
+            self.next_entry(None, 0, truncated_before)
         self.commit(part)
 
     @rule(part=st.integers(0, 5))
@@ -353,7 +359,7 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyHistory.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
 
 
 def truncations(effects: list[ReplicaEffect]) -> list[int]:
