@@ -223,6 +223,16 @@ class ClusterMachine(RuleBasedStateMachine):
                 self.settle(name, container)
                 self.append(container)
 
+    @rule(name=names)
+    def replace_silent_owner(self, name: str) -> None:
+        """What the lease gate is for: others have replaced a store that does not know it, and that gets appends."""
+        for each in NAMES:
+            self.work(each)
+        self.long_absence(name, 0, False, True, False)
+        self.look()  # the others have leases again, so containers can move to them
+        for other in sorted(self.running.keys() - {name}):
+            self.work(other)
+
     @rule(milliseconds=st.sampled_from([1, 1_000, 3_000, 9_000, 12_001, GRACE_MS]))
     def time_passes(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds)
