@@ -205,7 +205,7 @@ def test_minimum_and_unread_events_are_kept_within_the_maximum(
     """Also where the stream was truncated before, by hand or at what readers had read who are gone."""
     placed, now_ms = _with_cuts(data.draw, history)
     cuts: Cuts = tuple(placed)
-    tail = placed[cuts[-1]] if cuts else history.tail()
+    tail = placed[cuts[-1]]
     truncating = Reader.at_head(history)
     read_on(data.draw, truncating, steps_max=3)
     head = lower_bound([truncating.cut(), tail])

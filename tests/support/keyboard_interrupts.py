@@ -82,12 +82,14 @@ def interrupted_after(delay_s: float) -> Iterator[None]:
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
     """Collects no garbage in the block. An interrupt in a `__del__` would be ignored, and missing in the call."""
+    collects = gc.isenabled()
     gc.collect(0)
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if collects:
+            gc.enable()
 
 
 def _file(frame: FrameType) -> str:
