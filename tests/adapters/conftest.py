@@ -7,6 +7,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,6 +63,12 @@ def table_name(dynamodb: DynamoDBClient) -> str:
     name = f"metadata-{uuid.uuid4().hex}"
     create_table(name, dynamodb)
     return name
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests to AWS are repeated without a pause. The process has only one `time.sleep`, which is not replaced."""
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
 
 
 @pytest.fixture

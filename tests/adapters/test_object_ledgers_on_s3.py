@@ -90,9 +90,8 @@ class FaultyPuts:
 
 
 @pytest.fixture
-def client(s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> S3Client:
+def client(s3: S3Client, no_pauses: None) -> S3Client:
     """A client of this test alone, which repeats requests without a pause; `s3` has set the endpoint."""
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
     return s3_client()
 
 

@@ -278,13 +278,13 @@ async def test_a_partial_failure_of_a_delete_is_an_error(bucket: str):
         await S3ChunkStorage(bucket, client).delete(["a", "b"])
 
 
-async def test_port_without_a_listener_is_unavailable(monkeypatch: pytest.MonkeyPatch, unused_port: int):
+async def test_port_without_a_listener_is_unavailable(
+    monkeypatch: pytest.MonkeyPatch, unused_port: int, no_pauses: None
+):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused_port}")
     client: Any = s3_client()
     sends: list[int] = []
     client.meta.events.register("before-send.s3.*", lambda **_: sends.append(1))
-    # botocore waits between attempts by this function: the test need not.
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
     with pytest.raises(UnavailableError, match="did not answer"):
         await S3ChunkStorage("any-bucket", client).put("a", [b"x"])
     assert len(sends) == ATTEMPTS_MAX
