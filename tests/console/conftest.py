@@ -30,6 +30,14 @@ from headrace.console.server import ConsoleServer
 from headrace.controller.operations.registry import request_processor
 
 ROOT = Path(__file__).resolve().parents[2]
+HANG_S = 600.0
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages wait as long as the machine needs. A test of a page that waits no longer sets a limit."""
+    for limit in ("REACH_TIMEOUT_S", "STORE_TIMEOUT_S", "ANSWER_TIMEOUT_S"):
+        monkeypatch.setattr(store_reach, limit, HANG_S)
 
 
 @pytest.fixture(scope="module")
